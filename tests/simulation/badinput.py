@@ -134,14 +134,14 @@ def rejects_true(
         about = at.get((told.partition, told.offset))
         reasons = bad.get((about.partition, about.key, about.value), ()) if about else ()
         if about is None or not any(told.reason.startswith(reason) for reason in reasons):
-            found.append(f"I17 {record.key!r} was rejected: {told.reason}; expected of it: {list(reasons)}")
+            found.append(f"I17 {record.key!r} was rejected: {told.reason}; expected: {list(reasons)}")
             continue
         value = about.value or b""
         true = (about.key, value, sha256(value).hexdigest(), len(value), f"{about.topic}/{about.partition}/{about.offset}")
         if (told.key, told.value_head, told.sha256, told.size, (record.key or b"").decode()) != true:
-            found.append(f"I17 the reject {record.key!r} does not tell what lies there")
+            found.append(f"I17 the reject {record.key!r} does not match the record")
         if said.setdefault((record.key, told.reason), record.value) != record.value:
-            found.append(f"I17 {record.key!r} was rejected in other words than before")
+            found.append(f"I17 {record.key!r} was rejected again with another value")
     return found
 
 

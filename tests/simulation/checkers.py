@@ -147,7 +147,7 @@ def never_vanishes(events: Sequence[Copied]) -> Findings:
                     continue
                 held[job_id].discard(record.key)
                 if job_id in admitted and not held[job_id]:
-                    found.append(f"I4 {job_id} is neither there nor over after {register.word} at {record.offset}")
+                    found.append(f"I4 {job_id} has vanished without a result after {register.word} at {record.offset}")
     return found
 
 
@@ -184,11 +184,11 @@ def acked_is_durable(told: Sequence[Delivery], records: Sequence[Copied]) -> Fin
     for t in told:
         if t.kind == "ok":
             if t.offset is not None and at.get((t.topic, t.partition, t.offset)) != (t.key, t.value):
-                found.append(f"I5 {t.who} was told that {t.key!r} is at {t.topic}[{t.partition}]@{t.offset}: it is not")
+                found.append(f"I5 {t.key!r} of {t.who} was acknowledged, but is not at {t.topic}[{t.partition}]@{t.offset}")
             elif t.offset is None and (t.topic, t.key, t.value) not in anywhere:
-                found.append(f"I5 {t.who} was told that {t.key!r} is in {t.topic}: it is not")
+                found.append(f"I5 {t.key!r} of {t.who} was acknowledged, but is not in {t.topic}")
         elif t.kind == "fail" and header(t, "ce_id") and (t.topic, header(t, "ce_id")) in ids:
-            found.append(f"I5 {t.who} was told that {t.key!r} is not in {t.topic}: it is")
+            found.append(f"I5 {t.key!r} of {t.who} failed, but is in {t.topic}")
     return found
 
 
@@ -217,11 +217,11 @@ def one_writer_per_epoch(records: Sequence[Copied], taken: Sequence[Taken], leas
     for t in sorted(taken, key=lambda t: (t.partition, t.offset)):
         before = last.get(t.partition, (0, 0))
         if t.epoch < before[1] and t.offset > before[0]:
-            found.append(f"I6b {t.job_id}: epoch {t.epoch} at {t.offset} was taken after {before[1]} at {before[0]}")
+            found.append(f"I6b {t.job_id}: epoch {t.epoch} at {t.offset} was accepted after {before[1]} at {before[0]}")
         last[t.partition] = max(before, (t.offset, t.epoch))
         claimed = max((e for offset, e in highest[t.partition] if offset < t.offset), default=0)
         if t.epoch < claimed:
-            found.append(f"I6c {t.job_id}: epoch {t.epoch} at {t.offset} counted after {claimed} was claimed")
+            found.append(f"I6c {t.job_id}: epoch {t.epoch} at {t.offset} was accepted after a claim of {claimed}")
     return found + _claims_without_lease(records, leases)
 
 
@@ -341,7 +341,7 @@ def held_for_nothing(entry: RecoveryEntry, jobs: Mapping[str, RecoveryEntry], fu
         return found
     by = next((other for job_id, other in jobs.items() if intent_id(job_id, STOP) == entry.intent.id), None)
     if by is None:
-        return [*found, f"replacing: {entry.job_id} is held for nobody"]
+        return [*found, f"replacing: {entry.job_id} is stopped for no other job"]
     waits = by.state is JobState.SUSPENDED or (full and by.state in (JobState.CREATED, JobState.RESTARTING))
     return found + [f"replacing: {entry.job_id} is {entry.state} for {by.job_id}, which is {by.state}"] * (not waits)
 
@@ -387,11 +387,11 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
             if (job_id, n) in started:
                 found.append(f"I8 {job_id}/{n} started twice")
             if alive[job_id] and job_id not in forced:
-                found.append(f"I8 {job_id}/{n} started beside {sorted(alive[job_id])}")
+                found.append(f"I8 {job_id}/{n} started while {sorted(alive[job_id])} ran")
             if recorded.get((job_id, n), float("inf")) > run.at:
-                found.append(f"I8 {job_id}/{n} started without a record of it")
+                found.append(f"I8 {job_id}/{n} started before it was recorded")
             beside = [other for other in partners[job_id] if alive[other]]
-            found += [f"replacing: {job_id}/{n} started beside {other}" for other in beside]
+            found += [f"replacing: {job_id}/{n} started while {other} ran" for other in beside]
             if run.place in places[job_id] and cuts.get((job_id, n)) == str(run.place[1] / 2).removesuffix(".0"):
                 newest[job_id] = run.place  # the job went back to the cut of its region
             owner = job_id
@@ -402,7 +402,7 @@ def started_once(ran: Sequence[Ran], events: Sequence[Copied]) -> Findings:
             told = job_id in forced | elsewhere and (run.place is None or run.place in places[job_id])
             sound = run.owner == owner and run.place in places[owner] and passed_over <= damaged[owner]
             if (run.owner, run.place) != expected and not told and not sound:
-                found.append(f"I12 {job_id}/{n} began from {run.place} of {run.owner or 'nobody'}, not from {expected}")
+                found.append(f"I12 {job_id}/{n} started from {run.place} of {run.owner or 'no job'}, not from {expected}")
             started.add((job_id, n))
             alive[job_id].add(n)
     return found
@@ -421,7 +421,7 @@ def told_otherwise(events: Sequence[Copied]) -> tuple[set[str], set[str]]:
 
 def began_unverified(unverified: Sequence[str]) -> Findings:
     """I12: no attempt starts from a restore point that no runner found valid."""
-    return [f"I12 an attempt began from {location}, which was never found valid" for location in unverified]
+    return [f"I12 an attempt started from {location}, which was never verified" for location in unverified]
 
 
 # -- regions -----------------------------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ def regions_went_back(events: Sequence[Copied]) -> Findings:
     failed = {job: n for job, n in sorted(ends) if max(map(OUTCOMES.index, ends[job, n])) < stopped}
     running = [e for e in folded(events).values() if e.region and e.state is JobState.RUNNING and e.job_id not in paired]
     return [
-        f"regions: {one.job_id}/{one.attempt} began beside {other.job_id}/{n}, which failed"
+        f"regions: {one.job_id}/{one.attempt} started beside {other.job_id}/{n}, which failed"
         for one in running
         for other in running
         if one is not other and (one.namespace, one.region) == (other.namespace, other.region)
@@ -474,12 +474,12 @@ def savepoints_as_wanted(
     found: Findings = []
     for location in sorted(saved - stored - given_up):
         if not keeps.get(location.split("/")[2]):
-            found.append(f"savepoints: nobody gave up {location}, and it is gone")
+            found.append(f"savepoints: {location} was deleted, but never disposed of")
     points = [point for entry in jobs.values() for point in (*entry.restore_points, entry.base)]
     needs = {point.location for point in points if point is not None}
     for job_id, entry in jobs.items():
         left = [point.location for point in entry.disposals if point.location not in needs and point.location in stored]
-        found += [f"savepoints: {location} is given up, and is still there" for location in left]
+        found += [f"savepoints: {location} is disposed of, but not deleted" for location in left]
         periodic = [ask for ask in entry.asks if ask.startswith("periodic-")]
-        found += [f"savepoints: {job_id} has the periodic asks {periodic} open"] if len(periodic) > 1 else []
+        found += [f"savepoints: {job_id} has several open periodic requests: {periodic}"] if len(periodic) > 1 else []
     return found

@@ -181,7 +181,7 @@ def over_keeps_what_it_should(
                     found.append(f"I9 the result of {job_id} names {point.location}, which is gone")
                 there = {*known[job_id].values()} - excused
                 if job_id in keeps:
-                    found += [f"I9 {one} of {job_id} was to be kept, and is gone" for one in sorted(there - stored)]
+                    found += [f"I9 {one} of {job_id} must be kept, but is deleted" for one in sorted(there - stored)]
                 elif job_id not in forced:
-                    found += [f"I9 {one} is left of {job_id}" for one in sorted(there & stored)]
+                    found += [f"I9 {one} of {job_id} was not deleted" for one in sorted(there & stored)]
     return found

@@ -221,7 +221,7 @@ def nothing_referred_to_is_deleted(deleted: Sequence[Deleted], events: Sequence[
     for one in deleted:
         specs, over = _references(one.job_id, [r for r in events if r.offset < one.as_of.get(r.partition, 0)])
         if one.uri in specs and not over:
-            found.append(f"G1 {one.uri} was deleted, and the facts up to {dict(one.as_of)} refer to it")
+            found.append(f"G1 {one.uri} was deleted although the facts up to {dict(one.as_of)} refer to it")
     return found
 
 
@@ -241,7 +241,7 @@ def nothing_is_left(blobs: MemoryBlobs, events: Sequence[Copied], since: float) 
     for uri in sorted(blobs.stored):
         specs, over = _references(uri.split("/")[1], events)
         if (over or uri not in specs) and blobs.put_at.get(uri, 0.0) > since:
-            found.append(f"G3 {uri} is left")
+            found.append(f"G3 {uri} is garbage, and was not deleted")
     return found
 
 

@@ -50,12 +50,12 @@ def test_a_bad_record_that_was_never_rejected_is_found() -> None:
 
 def test_a_reject_that_is_not_true_is_found() -> None:
     assert rejects_true([RECORD], [rejected(), rejected()], BAD, ()) == []
-    assert "expected of it" in rejects_true([RECORD], [rejected("because")], BAD, ())[0]
-    assert "expected of it" in rejects_true([RECORD], [rejected(offset=4)], BAD, ())[0]
-    assert "does not tell" in rejects_true([RECORD], [rejected(value=b"!")], BAD, ())[0]
+    assert "expected: " in rejects_true([RECORD], [rejected("because")], BAD, ())[0]
+    assert "expected: " in rejects_true([RECORD], [rejected(offset=4)], BAD, ())[0]
+    assert "does not match" in rejects_true([RECORD], [rejected(value=b"!")], BAD, ())[0]
     later = rejects.reject_of(MemoryRecord(EVENTS, 0, 5, b"{}", b"?"), KEY)
     other = rejected()._replace(value=rejects.encode(replace(later, time_ms=7), REJECTS).value)
-    assert "in other words" in rejects_true([RECORD], [rejected(), other], BAD, ())[0]
+    assert "with another value" in rejects_true([RECORD], [rejected(), other], BAD, ())[0]
 
 
 def test_a_record_that_is_rejected_twice_in_one_term_is_found() -> None:

@@ -153,9 +153,9 @@ def test_i8_sees_what_runs_twice_or_unasked(walked: Evidence, events: list[Copie
     assert checkers.started_once(walked.ran, events) == []
     start = next(run for run in walked.ran if run.kind == "start")
     assert "started twice" in str(checkers.started_once([*walked.ran, start], events))
-    assert "without a record" in str(checkers.started_once([start._replace(n=77)], events))
+    assert "before it was recorded" in str(checkers.started_once([start._replace(n=77)], events))
     beside = [start, start._replace(n=start.n + 1)]
-    assert "beside" in str(checkers.started_once(beside, events))
+    assert " ran" in str(checkers.started_once(beside, events))
     assert "I12" in str(checkers.started_once([start._replace(place=(1, 99))], events))
 
 

@@ -52,7 +52,7 @@ def test_what_a_fenced_leader_got_into_the_log_is_no_mistake_of_the_pool(monkeyp
         world = Walk(1, said).world
         monkeypatch.setattr(world, "slots", 2)
         monkeypatch.setattr(world, "alive", lambda: [("job-1", 2), ("job-2", 2), ("job-3", 1)])
-        assert "too much runs of default" in str(world.overfull())
+        assert "the pool of default is overfull" in str(world.overfull())
         world.late = {("job-3", 1)}
         assert world.overfull() == []
         world.close()

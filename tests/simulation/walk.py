@@ -424,7 +424,7 @@ class Walk:
         for _ in range(STAYS_ROUNDS):
             self._round()
         if (after := self._standing()) != before:
-            self.findings.append(f"I14 without any fault {before} became {after}")
+            self.findings.append(f"I14 {before} changed to {after} without a fault")
 
     def _standing(self) -> tuple[list[tuple[str, str, int]], list[tuple[str, int]]]:
         leading = [(role, one.who, one.part.epoch) for role in ROLES for one in self.world.leaders(role)]

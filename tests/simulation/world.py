@@ -438,7 +438,9 @@ class World:
         topics = self.evidence.copies
         found += badinput.rejects_complete(topics[EVENTS], topics[REJECTS], self.bad_input.bad)
         found += self.rejects_are_listed()
-        found += [f"{uri} is left" for uri in self.blobs.stored if uri.split("/")[1] in self.retired() - {*jobs}]
+        found += [
+            f"{uri} of a retired job is left" for uri in self.blobs.stored if uri.split("/")[1] in self.retired() - {*jobs}
+        ]
         return found
 
     def replay(self, rng: random.Random) -> Findings:
@@ -461,7 +463,7 @@ class World:
             return []
         late = [job_id for job_id, n in self.alive() if (job_id, n) in self.late]
         return [
-            f"pools: too much runs of {space}: {sorted(self.alive())}"
+            f"pools: the pool of {space} is overfull: {sorted(self.alive())}"
             for space in SPACES
             if self.free(space) + sum(self.takes(job_id) for job_id in late if self.namespace(job_id) == space) < 0
         ]
