@@ -136,7 +136,7 @@ def test_a_deadline_that_passed_says_so():
 
 
 def test_what_tests_share_lies_in_no_module_of_tests():
-    """Importing from a test module brings its marks and fixtures along unseen, and splitting it would break others."""
+    """An import from a test module brings its marks and fixtures along unseen, and a split of it would break others."""
     borrowing = [
         f"{path}: {found.group()}" for path, text in texts().items() if path.endswith(".py")
         for found in re.finditer(r"^from tests\.(?:\w+\.)*test_\w+ import .*", text, re.MULTILINE)

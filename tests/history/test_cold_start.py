@@ -1,5 +1,5 @@
-"""A projector that starts from snapshots has the same state as one that has read the whole log, whatever log compaction
-removed. If a snapshot is not safe to use, it reads the log instead."""
+"""A projector that starts from snapshots has the same state as one that has read the whole log, despite log compaction. If
+a snapshot is not safe to use, it reads the log instead."""
 
 from __future__ import annotations
 

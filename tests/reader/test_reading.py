@@ -1,4 +1,4 @@
-"""Reading up to the high watermark, finding a job by its name, waiting for a job's end, and the history of a job."""
+"""The reader: reads up to the high watermark, job lookup by name, waits for a job's end, and the history of a job."""
 
 from __future__ import annotations
 

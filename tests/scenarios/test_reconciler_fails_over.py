@@ -1,7 +1,7 @@
 """The leading reconciler is killed, paused, cut off or resumed late, with both elections, while jobs start and end.
 
-Each time, no attempt starts twice, no finished job comes back, an epoch has one writer, no record of an older epoch follows
-a newer claim, and every acknowledged job ends. Flink's own test of this kills one JobManager, once.
+Each time, no attempt starts twice, no finished job comes back, and every acknowledged job ends. An epoch has one writer,
+and no record of an older epoch follows a newer claim. Flink's own test of this kills one JobManager, once.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ STEPS = 3  # it reads everything, takes over, and makes one more step
 
 
 def clock_free(events: Sequence[Copied], topics: RoleTopics, partitions: int, rng: random.Random) -> Findings:
-    """I15, once all is quiet: the entries equal the fold of the log, whatever the timestamps of its records."""
+    """I15, once all is quiet: the entries equal the fold of the log and do not depend on its timestamps."""
     clock = ManualClock(rng.uniform(0.0, 60 * YEAR_S))
     log = MemoryLog({topics.events: partitions, topics.recovery: partitions, topics.rejects: 1}, clock)
     for record in events:

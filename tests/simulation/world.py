@@ -215,7 +215,7 @@ class World:
             self.evidence.lease(role, to.who, True)
 
     def force(self, instance: Instance) -> None:
-        """Makes the instance believe that it holds the lease, whoever has the lock."""
+        """Makes the instance believe that it holds the lease, regardless of the lock."""
         instance.lease.late = True
         self.evidence.lease(instance.role, instance.who, True)
 
@@ -448,7 +448,7 @@ class World:
         return replay.clock_free(events, RoleTopics(*TOPICS), PARTITIONS, rng)
 
     def rejects_are_listed(self) -> Findings:
-        """I17: the list of rejects holds every reject on the topic, whatever other records are there."""
+        """I17: the list of rejects holds every reject on the topic, despite other records."""
         there = {
             r.key for r in self.left(REJECTS)
             if r.value is not None and r.key is not None and (r.key, r.value) not in self.bad_input.beside

@@ -1,4 +1,4 @@
-"""`tests.support.waiting.until` returns the first true answer, whatever fails temporarily, and has a deadline."""
+"""`tests.support.waiting.until` returns the first true answer, despite temporary errors, and has a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline: tests wait only in this way. And the failures that are tried again."""
+"""Functions that wait for a condition with a deadline: tests wait only with them. And the failures that are retried."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def until(
 ) -> T:  # fmt: skip
     """Waits for the first true answer and returns it. story: its text is added to the error if none came in time.
 
-    Errors of an unreachable server, and of a file or process that does not exist (yet or any more), count as a false
-    answer, because other processes are at work meanwhile.
+    An error counts as a false answer if a server is unreachable, or a file or process does not exist (yet or any more):
+    other processes are at work meanwhile.
 
     Raises: NotInTime.
     """
