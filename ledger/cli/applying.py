@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from dataclasses import replace as with_
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,19 @@ if TYPE_CHECKING:
 PANEL = "Jobs"
 #: Fields that no file can change: how a job began, and the name of its graph.
 _NOT_COMPARED = ("graph", "restore_from", "replaces", "replacement")
+
+
+class ApplyOutcome(StrEnum):
+    """What `apply` found or did about one job."""
+
+    CREATED = "created"
+    UNCHANGED = "unchanged"
+    DIFFERS = "differs"
+    REPLACED = "replaced"
+    OVER = "over"
+    FAILED = "failed"
+
+
 COLUMNS = [
     Column("NAME", "name"), Column("NAMESPACE", "namespace"), Column("OUTCOME", "outcome"), Column("STATE", "state"),
     rendering.ID, Column("WHY", "why", lambda why: "; ".join(why or ()) or "-", text=True),
@@ -61,16 +75,17 @@ def apply(world: Context, file: Files, replace: Replace = False, again: Again = 
             tell(f"{len(rows)} of {len(jobs)} jobs")
             row = {"file": str(job.path), "name": job.spec.name, "namespace": job.spec.namespace}
             if rows and rows[-1].get("exit_code") == Unreachable.exit_code:
-                rows.append({**row, "outcome": "failed", "why": ["not tried"], "exit_code": Unreachable.exit_code})
+                failed = {"outcome": ApplyOutcome.FAILED, "why": ["not tried"], "exit_code": Unreachable.exit_code}
+                rows.append(row | failed)
                 continue
             try:
                 rows.append(row | _applied(client, job, replace, again, reason.strip()))
             except LedgerError as error:
-                rows.append({**row, "outcome": "failed", "why": [str(error)], "exit_code": error.exit_code})
+                rows.append({**row, "outcome": ApplyOutcome.FAILED, "why": [str(error)], "exit_code": error.exit_code})
     world.printer.rows(rows, COLUMNS)
-    if any(row["outcome"] == "differs" for row in rows):
+    if any(row["outcome"] is ApplyOutcome.DIFFERS for row in rows):
         world.printer.note("Jobs that differ were left as they are. Add --replace to bring them in line with their files.")
-    if any(row["outcome"] in ("differs", "failed") or _gave_up(row) for row in rows):
+    if any(row["outcome"] in (ApplyOutcome.DIFFERS, ApplyOutcome.FAILED) or _gave_up(row) for row in rows):
         raise typer.Exit(1)
 
 
@@ -82,7 +97,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _gave_up(row: Mapping[str, Any]) -> bool:
-    return bool(row["outcome"] == "over" and row["state"] != "FINISHED")
+    return bool(row["outcome"] is ApplyOutcome.OVER and row["state"] != "FINISHED")
 
 
 def _applied(client: Client, job: job_files.JobFile, replacing: bool, again: bool, reason: str) -> dict[str, Any]:
@@ -93,18 +108,21 @@ def _applied(client: Client, job: job_files.JobFile, replacing: bool, again: boo
         if entry is None:
             over = None if again else _over(client, job.spec)
             if over is not None:
-                return {"outcome": "over", "job_id": over[0], "state": over[1], "why": ["--again submits it anew"]}
+                job_id, state = over
+                why = ["--again submits it again"]
+                return {"outcome": ApplyOutcome.OVER, "job_id": job_id, "state": state, "why": why}
             job_id = client.submit(job.spec, blob, unique=True)
-            return {"outcome": "created", "job_id": job_id, "state": "CREATED", "why": []}
+            return {"outcome": ApplyOutcome.CREATED, "job_id": job_id, "state": "CREATED", "why": []}
         row = {"job_id": entry.job_id, "state": str(entry.state)}
         old = client.spec(entry.job_id)
         why = [*spec_differences(old, job.spec), *_graph_differences(client, old, blob)]
         if not why:
-            return {**row, "outcome": "unchanged", "why": []}
+            return {**row, "outcome": ApplyOutcome.UNCHANGED, "why": []}
         if not replacing:
-            return {**row, "outcome": "differs", "why": why}
+            return {**row, "outcome": ApplyOutcome.DIFFERS, "why": why}
         job_id = client.replace(entry.job_id, job.spec, blob, reason=reason)
-        return {"job_id": job_id, "replaces": entry.job_id, "state": "CREATED", "outcome": "replaced", "why": why}
+        outcome = ApplyOutcome.REPLACED
+        return {"job_id": job_id, "replaces": entry.job_id, "state": "CREATED", "outcome": outcome, "why": why}
     finally:
         blob.unlink(missing_ok=True)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ledger.core.plan.pools import Pools
     from ledger.operations.planning import Plan
 
-NOTHING = "nothing"
+NOTHING = "nothing"  # `PlannedAction.NOTHING`, in the plain rows of an answer
 PLAN = [
     Column("ACTION", "action"),
     Column("NAME", "name"),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ledger.core.failures import Failure, last_failures
 from ledger.core.fold.fold import decide
-from ledger.core.fold.job import OUTCOME_RANK, TERMINAL_OUTCOMES, Job, is_runner
+from ledger.core.fold.job import OUTCOME_RANK, Job, is_runner
 from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.fold.savepoints import open_asks
 from ledger.core.model.facts import (
@@ -34,6 +34,7 @@ from ledger.core.model.facts import (
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.redaction import is_redacted
 from ledger.core.model.registers import (
+    TERMINAL_OUTCOMES,
     Admitted,
     Ask,
     Attempt,

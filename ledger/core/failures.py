@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledger.core.fold.job import Job, is_runner
-
-FAILED = ("failed-permanent", "failed", "lost")
+from ledger.core.model.registers import FAILURES, Outcome
 
 
 class Failure(NamedTuple):
@@ -14,7 +13,7 @@ class Failure(NamedTuple):
     the last lines that a process printed on stderr. ran_for_s: 0 = unknown."""
 
     attempt: int
-    outcome: str
+    outcome: Outcome
     by_runner: bool
     cause: str
     ran_for_s: float
@@ -26,7 +25,7 @@ def last_failures(job: Job) -> tuple[Failure, ...]:
     found: list[Failure] = []
     for n in sorted(job.ends, reverse=True):
         end = job.end(n)
-        if end is None or end[0].outcome not in FAILED:
+        if end is None or end[0].outcome not in FAILURES:
             continue
         failure = Failure(n, end[0].outcome, is_runner(end[0].writer), end[1].cause, end[1].ran_for_s)
         if failure.by_runner:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledger.core.model.registers import Outcome
 from ledger.embedded.folder import (
     PROJECTOR,
     RECONCILER,
@@ -118,7 +119,7 @@ def _stop_jobs(folder: Path, runners: Mapping[str, Runner], say: Say) -> NotStop
         for attempt in alive:
             named = f"attempt {attempt.n} of {attempt.job_id}"
             try:
-                runner.stop(attempt.job_id, attempt.n, "stopped")
+                runner.stop(attempt.job_id, attempt.n, Outcome.STOPPED)
             except LedgerError as error:
                 left.unasked.append(f"{named} ({error})")
             else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 
 from ledger.core.model.facts import CheckpointRetention, IntentKind, RefusedRestorePoint, RestoreBy, RestorePoint
@@ -53,26 +54,56 @@ from ledger.roles.projector.clocks import LeaderClocks
 from ledger.tasks import observe, observed_from, perform
 
 _STEPS_MAX = 4
+RETIRED = "the ledger has no such job, or it is retired"
 _STARTABLE = frozenset({"CREATED", "RESTARTING", "RUNNING"})
-_NAMES: Mapping[type[Action], str] = {
-    Wait: "wait", Confirm: "wait", Verify: "wait", Stop: "stop", Settle: "settle", Start: "start",
-    StartAgain: "start-again", StopStalled: "stop", AskSavepoint: "savepoint", Lose: "lose", GiveUp: "give-up",
-    Close: "close", Retire: "retire", Declare: "declare", Refuse: "quarantine", WantSavepoint: "savepoint",
-    Dispose: "dispose",
+
+
+class PlannedAction(StrEnum):
+    """The word for an action in the answer of `jobledger plan`."""
+
+    WAIT = "wait"
+    START = "start"
+    START_AGAIN = "start-again"
+    QUARANTINE = "quarantine"
+    SETTLE = "settle"
+    STOP = "stop"
+    SAVEPOINT = "savepoint"
+    LOSE = "lose"
+    GIVE_UP = "give-up"
+    CLOSE = "close"
+    DISPOSE = "dispose"
+    RETIRE = "retire"
+    FORGET = "forget"
+    NOTHING = "nothing"
+    DECLARE = "declare"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    CANCEL = "cancel"
+
+
+_WORDS: Mapping[type[Action], PlannedAction] = {
+    Wait: PlannedAction.WAIT, Confirm: PlannedAction.WAIT, Verify: PlannedAction.WAIT, Stop: PlannedAction.STOP,
+    Settle: PlannedAction.SETTLE, Start: PlannedAction.START, StartAgain: PlannedAction.START_AGAIN,
+    StopStalled: PlannedAction.STOP, AskSavepoint: PlannedAction.SAVEPOINT, Lose: PlannedAction.LOSE,
+    GiveUp: PlannedAction.GIVE_UP, Close: PlannedAction.CLOSE, Retire: PlannedAction.RETIRE,
+    Declare: PlannedAction.DECLARE, Refuse: PlannedAction.QUARANTINE, WantSavepoint: PlannedAction.SAVEPOINT,
+    Dispose: PlannedAction.DISPOSE,
 }  # fmt: skip
 #: The intents of a replacement on the replaced job, by the names of the verbs.
-_INTENTS = {IntentKind.SUSPEND: "suspend", IntentKind.RUN: "resume", IntentKind.CANCEL: "cancel"}
+_INTENTS = {
+    IntentKind.SUSPEND: PlannedAction.SUSPEND, IntentKind.RUN: PlannedAction.RESUME,
+    IntentKind.CANCEL: PlannedAction.CANCEL,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The next action on one job.
 
-    state: "" = the job has no entry. action: wait, start, start-again, quarantine, settle, stop, savepoint, lose, give-up,
-    close, dispose, retire, forget, nothing; suspend, resume, cancel, if another job replaces it. attempt: of the action, 0
-    = none. restore_point: of a start, None = from scratch, or no start. refused: offered restore points that do not verify.
-    then: the action after it, if all goes well. deletes: files that are deleted for good. pool: "" = not limited. external:
-    the job restores by itself.
+    state: "" = the job has no entry. action: suspend, resume and cancel are for a job that another job replaces. attempt:
+    of the action, 0 = none. restore_point: of a start, None = from scratch, or no start. refused: offered restore points
+    that do not verify. then: the action after it, if all goes well. deletes: files that are deleted for good. pool: "" =
+    not limited. external: the job restores by itself.
     """
 
     job_id: str
@@ -80,7 +111,7 @@ class Planned:
     namespace: str
     runner: str
     state: str
-    action: str
+    action: PlannedAction
     attempt: int
     why: str
     restore_point: RestorePoint | None = None
@@ -140,7 +171,8 @@ def plan(
     rows = [planner.row(action) for action in actions]
     wanted = {action.job_id for action in actions}
     rows += [planner.idle(view.entry) for job_id, view in views.items() if job_id not in wanted]
-    rows += [Planned(job_id, "", "", "", "", "wait", 0, "the projector has not admitted its spec") for job_id in read.new]
+    unread = "the projector has not admitted its spec"
+    rows += [Planned(job_id, "", "", "", "", PlannedAction.WAIT, 0, unread) for job_id in read.new]
     orphans = _orphans(observed, {*views, *read.new, *read.unreadable})
     return Plan((*orphans, *rows), tuple(_uses(views, observed, pools, rows)), silent, read.as_of)
 
@@ -199,7 +231,7 @@ class _Planner:
 
     def row(self, action: Action) -> Planned:
         entry = self._views[action.job_id].entry
-        row = self._row(entry, _NAMES[type(action)], getattr(action, "n", 0), self._why(action, entry))
+        row = self._row(entry, _WORDS[type(action)], getattr(action, "n", 0), self._why(action, entry))
         match action:
             case Start(inherited=inherited) if inherited is not None:
                 return self._checked(row, entry, inherited)
@@ -232,9 +264,9 @@ class _Planner:
                 why += f"; the next periodic savepoint is due in {max(0.0, entry.savepoint_at - self._now):.0f} s"
         else:
             why = entry.reason or f"it is {entry.state}"
-        return self._row(entry, "nothing", entry.attempt, why)
+        return self._row(entry, PlannedAction.NOTHING, entry.attempt, why)
 
-    def _row(self, entry: RecoveryEntry, action: str, attempt: int, why: str) -> Planned:
+    def _row(self, entry: RecoveryEntry, action: PlannedAction, attempt: int, why: str) -> Planned:
         pool = self._pools.of(entry)
         return Planned(
             entry.job_id, entry.name, entry.namespace, entry.runner, str(entry.state), action, attempt, why,
@@ -253,16 +285,16 @@ class _Planner:
             restore_from_named=offered.named, elsewhere=offered.elsewhere, instance=self._observed.of(entry).instance,
         )  # fmt: skip
         outcome = self._check(task)
-        if outcome.refused and row.action == "start-again":
-            return replace(row, action="settle", why=f"it can't be started again: {outcome.reason}")
+        if outcome.refused and row.action is PlannedAction.START_AGAIN:
+            return replace(row, action=PlannedAction.SETTLE, why=f"it can't be started again: {outcome.reason}")
         if outcome.refused:
-            return replace(row, action="quarantine", why=outcome.reason)
+            return replace(row, action=PlannedAction.QUARANTINE, why=outcome.reason)
         prepared = outcome.answer
         if prepared is None:
-            return replace(row, action="wait", why=f"its start could not be prepared: {outcome.reason}")
+            return replace(row, action=PlannedAction.WAIT, why=f"its start could not be prepared: {outcome.reason}")
         row = replace(row, refused=prepared.refused)
         if prepared.unknown:
-            return replace(row, action="wait", why=prepared.unknown)
+            return replace(row, action=PlannedAction.WAIT, why=prepared.unknown)
         return replace(row, restore_point=prepared.base)
 
     def _why(self, action: Action, entry: RecoveryEntry) -> str:
@@ -343,15 +375,15 @@ def _orphans(observed: Observed, known: set[str]) -> Iterator[Planned]:
         alive = sorted(observed.alive(runner, job_id) or ())
         for n in alive:
             why = "an orphan: it runs, and the ledger has no such job"
-            yield Planned(job_id, "", "", runner, "", "stop", n, why, then="record that, forget the job")
+            yield Planned(job_id, "", "", runner, "", PlannedAction.STOP, n, why, then="record that, forget the job")
         if not alive:
-            yield Planned(job_id, "", "", runner, "", "forget", 0, "the ledger has no such job, or it is retired")
+            yield Planned(job_id, "", "", runner, "", PlannedAction.FORGET, 0, RETIRED)
 
 
 def _uses(views: Mapping[str, JobView], observed: Observed, pools: Pools, rows: list[Planned]) -> Iterator[PoolUse]:
     held = slots_held(views, observed, pools)
     for pool in pools:
         own = [row for row in rows if row.pool == pool.name]
-        starting = sum(row.slots for row in own if row.action == "start")
-        waiting = sum(row.action == "wait" and row.state in _STARTABLE for row in own)
+        starting = sum(row.slots for row in own if row.action is PlannedAction.START)
+        waiting = sum(row.action is PlannedAction.WAIT and row.state in _STARTABLE for row in own)
         yield PoolUse(pool.name, pool.slots, held[pool.name], starting, waiting)

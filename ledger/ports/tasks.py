@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
 from ledger.core.model.facts import FailureRule, GraphRef, RefusedRestorePoint, RestorePoint
+from ledger.core.model.registers import Outcome
 from ledger.ports.log import Record
 from ledger.ports.runner import RunnerEvent, StartAnswer, Verification
 
@@ -110,7 +111,7 @@ class StopTask(Task[None]):
     """Stops an attempt. outcome: the one to record for it. savepoint: whether it takes one first. reason: for people."""
 
     verb: ClassVar[str] = "stop"
-    outcome: str
+    outcome: Outcome
     savepoint: bool = False
     reason: str = ""
 

@@ -25,7 +25,7 @@ from ledger.core.model.facts import (
     GraphRef,
     JobSubmitted,
 )  # fmt: skip
-from ledger.core.model.registers import Checkpoint, Ended, Running
+from ledger.core.model.registers import Checkpoint, Ended, Outcome, Running
 from ledger.core.plan.outside import ATTEMPT, OUTSIDE, RESTART_POLICY
 from ledger.errors import LedgerError, UsageError
 from ledger.ports import Clock
@@ -91,9 +91,9 @@ class OutsideJob:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         ran_for_s = round(self._clock.monotonic() - self._began_at, 3)
-        outcome, cause = "finished", ""
+        outcome, cause = Outcome.FINISHED, ""
         if kind is not None:
-            outcome, cause = "failed", f"{kind.__name__}: {error}"[:CAUSE_CHARS_MAX]
+            outcome, cause = Outcome.FAILED, f"{kind.__name__}: {error}"[:CAUSE_CHARS_MAX]
         register = Ended(ATTEMPT, outcome, f"agent-{self._recorder.instance}")
         try:
             self._recorder.record(self.job_id, register, AttemptEnded(cause, self._newest, ran_for_s))

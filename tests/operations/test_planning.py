@@ -214,7 +214,7 @@ def test_what_is_marked_as_stalled_would_be_stopped_where_its_spec_says_so(clust
 
 
 def test_every_action_has_a_name(cluster: Planning) -> None:
-    assert set(planning._NAMES) == set(get_args(Action))
+    assert set(planning._WORDS) == set(get_args(Action))
 
 
 def test_a_due_time_that_has_passed_counts_though_nobody_said_so(cluster: Planning) -> None:

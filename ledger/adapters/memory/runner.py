@@ -25,8 +25,10 @@ from ledger.core.model.facts import (
 )
 from ledger.core.model.registers import (
     NUMBER_MAX,
+    STOP_OUTCOMES,
     Checkpoint,
     Ended,
+    Outcome,
     Register,
     Running,
     is_job_id,
@@ -139,7 +141,7 @@ class MemoryRunner:
 
     def stop(self, job_id: str, n: int, outcome: str, savepoint: bool = False, reason: str = "") -> None:
         job = self._job(job_id, n)
-        if outcome not in ("stopped", "canceled", "failed"):
+        if outcome not in STOP_OUTCOMES:
             raise PermanentError(f"a stop order's outcome is stopped, canceled or failed, not {outcome!r}")
         attempt = job.attempts.get(n)
         if attempt is None:
@@ -250,7 +252,7 @@ class MemoryRunner:
                     break
         attempt.starting, attempt.outcome = False, attempt.order or outcome
         ended = AttemptEnded(cause, attempt.newest, ran_for_s)
-        self._report(job_id, Ended(n, attempt.outcome, self.writer), ended)
+        self._report(job_id, Ended(n, Outcome(attempt.outcome), self.writer), ended)
 
     def kill(self, job_id: str, n: int) -> None:
         """Ends an attempt as if it was killed by SIGKILL."""

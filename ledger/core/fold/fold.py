@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.core.fold import restore_points, savepoints
-from ledger.core.fold.job import TERMINAL_OUTCOMES, Job, Read
+from ledger.core.fold.job import Job, Read
 from ledger.core.fold.restore_points import RESTORE_POINTS
 from ledger.core.fold.rules import Rule, Situation, deciding_rule
 from ledger.core.fold.savepoints import open_asks
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, JobResult, RestartKind, RestoreBy, RestorePoint
 from ledger.core.model.policies import policy_problem
 from ledger.core.model.recovery import TERMINAL, JobState, RecoveryEntry, WinningIntent
-from ledger.core.model.registers import NUMBER_MAX, Disposed, Register, Result, register_name
+from ledger.core.model.registers import NUMBER_MAX, TERMINAL_OUTCOMES, Disposed, Register, Result, register_name
 
 #: Attempts kept as history, and registers and savepoint requests that an entry lists.
 HISTORY = 10

@@ -16,6 +16,7 @@ from ledger.core.model.registers import (
     NUMBER_MAX,
     OUTCOMES,
     RESULT_STATES,
+    TERMINAL_OUTCOMES,
     Admitted,
     Ask,
     Attempt,
@@ -41,7 +42,6 @@ RESULT_RANK = {state: rank for rank, state in enumerate(RESULT_STATES)}
 INTENT_RANK = {
     IntentKind.CANCEL: 4, IntentKind.UNKNOWN: 3, IntentKind.SUSPEND: 2, IntentKind.RETRY: 1, IntentKind.RUN: 0,
 }  # fmt: skip
-TERMINAL_OUTCOMES = ("finished", "canceled", "abandoned")
 
 
 class Job:

@@ -12,9 +12,9 @@ from ledger.core.model.facts import CheckpointKind, IntentKind, OnExhausted
 from ledger.core.model.once import once
 from ledger.core.model.policies import policy_problem, spec_problem
 from ledger.core.model.recovery import JobState
-from ledger.core.model.registers import NUMBER_MAX, Ended
+from ledger.core.model.registers import NUMBER_MAX, Ended, Outcome
 
-_TERMINAL = {"finished": JobState.FINISHED, "canceled": JobState.CANCELED, "abandoned": JobState.FAILED}
+_TERMINAL = {Outcome.FINISHED: JobState.FINISHED, Outcome.CANCELED: JobState.CANCELED, Outcome.ABANDONED: JobState.FAILED}
 
 
 class Situation:
@@ -57,7 +57,7 @@ class Situation:
     @once
     def decision(self) -> restart.RestartDecision:
         """The decision of the restart policy on the end of the last attempt."""
-        failed = self.outcome in ("failed", "lost") and not self.retried and not policy_problem(self.spec)
+        failed = self.outcome in (Outcome.FAILED, Outcome.LOST) and not self.retried and not policy_problem(self.spec)
         if not self.end or not failed:
             return restart.RestartDecision(self.past.failures, False, 0.0)
         policy, ran_for_s, following = self.spec.restart_policy, self.end[1].ran_for_s, self.job.top + 1
@@ -111,7 +111,7 @@ def _intent(s: Situation) -> str:
 
 def _end(s: Situation) -> str:
     """The terminal end of the job, or else the end of its last attempt, as text."""
-    ended, fact = s.job.terminal_end or s.end or (Ended(0, "", ""), facts.AttemptEnded())
+    ended, fact = s.job.terminal_end or s.end or (Ended(0, Outcome.LOST, ""), facts.AttemptEnded())
     return f"attempt {ended.n} {ended.outcome}" + (f": {fact.cause}" if fact.cause else "")
 
 
@@ -135,7 +135,7 @@ RULES = (
          lambda s: s.not_startable),
     Rule(9, "the job was not started yet", lambda s: s.end is None, JobState.CREATED),
     Rule(10, "the last attempt failed permanently, and no operator has asked for a retry",
-         lambda s: s.outcome == "failed-permanent" and not s.retried, JobState.QUARANTINED, _end),
+         lambda s: s.outcome == Outcome.FAILED_PERMANENT and not s.retried, JobState.QUARANTINED, _end),
     Rule(11, "the last attempt failed, and the restart policy allows no more attempts",
          lambda s: s.decision.exhausted, _exhausted, _used_up),
     Rule(12, "the last attempt ended, and the next one follows", lambda _: True, JobState.RESTARTING, _end),

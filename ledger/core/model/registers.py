@@ -7,6 +7,7 @@ A record's key names the fact it holds: ``<job_id>/<register>``. All registers o
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,14 +18,33 @@ PROGRESS_KEY = "~progress"
 #: The key of a tombstone without meaning: its transaction ends one that the same writer had left open (decision 14).
 NOOP_KEY = "~noop"
 
-#: From weakest to strongest. If an attempt has several ends, the strongest counts.
-OUTCOMES = ("lost", "failed", "failed-permanent", "stopped", "abandoned", "canceled", "finished")
+
+class Outcome(StrEnum):
+    """How an attempt ended, from weakest to strongest. If an attempt has several ends, the strongest counts."""
+
+    LOST = "lost"
+    FAILED = "failed"
+    FAILED_PERMANENT = "failed-permanent"
+    STOPPED = "stopped"
+    ABANDONED = "abandoned"
+    CANCELED = "canceled"
+    FINISHED = "finished"
+
+
+OUTCOMES = tuple(Outcome)
+#: The outcomes that end the job, whichever of its attempts has one.
+TERMINAL_OUTCOMES = (Outcome.FINISHED, Outcome.CANCELED, Outcome.ABANDONED)
+#: The outcomes that a stop order may give an attempt; failed: it made no progress.
+STOP_OUTCOMES = (Outcome.STOPPED, Outcome.CANCELED, Outcome.FAILED)
+#: The outcomes that the restart policy, or an operator, must answer.
+FAILURES = (Outcome.FAILED, Outcome.LOST, Outcome.FAILED_PERMANENT)
 RESULT_STATES = ("FAILED", "CANCELED", "FINISHED")
 
 _JOB_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}\Z")  # not "." or "..": it names folders and blob prefixes
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,18})\Z")
+_OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a dict is faster than Outcome(…)
 _NAME_CHARS_MAX = 128  # longer than any register's name
 
 # `word` is the first part of a register's name; do not pass it. It is a field because named tuples compare as plain tuples:
@@ -79,7 +99,7 @@ class Ended(NamedTuple):
     """`ended/<n>/<outcome>/<writer>` holds AttemptEnded."""
 
     n: int
-    outcome: str
+    outcome: Outcome
     writer: str
     word: str = "ended"
 
@@ -152,9 +172,9 @@ def _parse_register(name: str | bytes) -> Register | None:
             i = _number(id_, 0, CHECKPOINT_ID_MAX)
             return None if i is None else Checkpoint(k, i)
         case ["ended", n, outcome, writer] if (
-            (k := _number(n, 1, NUMBER_MAX)) and outcome in OUTCOMES and _WORD.match(writer)
+            (k := _number(n, 1, NUMBER_MAX)) and (o := _OUTCOMES.get(outcome)) and _WORD.match(writer)
         ):
-            return Ended(k, outcome, writer)
+            return Ended(k, o, writer)
         case ["ask", uuid] if _WORD.match(uuid):
             return Ask(uuid)
         case ["disposed", n, id_, uuid] if (k := _number(n, 1, NUMBER_MAX)) and _WORD.match(uuid):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ledger.core.fold.job import is_runner
 from ledger.core.model.facts import RestorePoint
 from ledger.core.model.recovery import RecoveryEntry
+from ledger.core.model.registers import Outcome
 
 #: In the reason of a wait for an instance that does not answer.
 HELD = "is held by"
@@ -83,5 +84,5 @@ def given_up(entry: RecoveryEntry) -> bool:
 
 def last_started(entry: RecoveryEntry) -> int:
     """The highest attempt that can have run. An attempt that a reconciler closed never did."""
-    closed = entry.outcome in ("canceled", "abandoned") and not is_runner(entry.outcome_writer)
+    closed = entry.outcome in (Outcome.CANCELED, Outcome.ABANDONED) and not is_runner(entry.outcome_writer)
     return entry.attempt - 1 if closed else entry.attempt

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ledger.core.model.facts import OnExhausted, RestartKind, RestartPolicy
 from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Outcome
 from ledger.core.plan.plan import Action, Close, GiveUp, Retire, Wait
 
 #: The runner's name in the spec.
@@ -33,5 +34,5 @@ def decide(entry: RecoveryEntry) -> tuple[Action, ...]:
         if entry.intent is not None and entry.intent.force and top <= entry.intent.attempt:
             return (GiveUp(job_id, top),)
         return (Wait(job_id, "its producer has not reported the end; if that died, cancel --force closes the job"),)
-    outcome = "canceled" if entry.state is JobState.CANCELLING else "abandoned"
+    outcome = Outcome.CANCELED if entry.state is JobState.CANCELLING else Outcome.ABANDONED
     return (Close(job_id, top + 1, outcome),)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ledger.core.fold.job import is_runner
 from ledger.core.model.facts import IntentDeclared, OnStall, RestorePoint, Together
 from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import Outcome
 from ledger.core.plan.heard import Heard, covered, disposable, last_started
 
 #: The reason of a Wait if the next start is not due yet.
@@ -37,7 +38,7 @@ class Stop(NamedTuple):
 
     job_id: str
     n: int
-    outcome: str
+    outcome: Outcome
     reason: str
     savepoint: bool = False
 
@@ -122,7 +123,7 @@ class Lose(NamedTuple):
 
     job_id: str
     n: int
-    outcome: str  # lost, or failed if its start crashed
+    outcome: Outcome  # lost, or failed if its start crashed
     cause: str
 
 
@@ -141,7 +142,7 @@ class Close(NamedTuple):
 
     job_id: str
     n: int
-    outcome: str
+    outcome: Outcome
     forced: bool = False
 
 
@@ -213,7 +214,7 @@ def decide(entry: RecoveryEntry, heard: Heard, known: Knowledge = NOTHING) -> tu
         alive = frozenset()
     running = frozenset(n for n in alive if n > given_up)
     if entry.terminal:
-        stops = tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}") for n in sorted(alive))
+        stops = tuple(Stop(job_id, n, Outcome.STOPPED, f"the job is {entry.state}") for n in sorted(alive))
         here = () if silent else disposable(entry, heard)  # `jobledger gc` deletes savepoints of other instances
         if here:
             return stops or (Dispose(job_id, here),)
@@ -227,7 +228,7 @@ def decide(entry: RecoveryEntry, heard: Heard, known: Knowledge = NOTHING) -> tu
             return _starting(entry, running, known, given_up)
         case JobState.SUSPENDED | JobState.QUARANTINED:
             savepoint = entry.intent is not None and entry.intent.savepoint and entry.state is JobState.SUSPENDED
-            return tuple(Stop(job_id, n, "stopped", f"the job is {entry.state}", savepoint) for n in sorted(alive))
+            return tuple(Stop(job_id, n, Outcome.STOPPED, f"the job is {entry.state}", savepoint) for n in sorted(alive))
         case JobState.RUNNING:
             amiss = _superseded(entry, alive, known) or _missing(entry, running, known) or _stalled(entry, known)
             return amiss or _periodic(entry)
@@ -248,15 +249,15 @@ def _left_over(entry: RecoveryEntry, heard: Heard, known: Knowledge) -> tuple[Ac
     """Stops attempts that an operator gave up while their instance was silent, and that still run now that it answers."""
     if heard.superseded and not known.confirmed:
         return (Confirm(entry.job_id, "an attempt runs that should be over"),)
-    return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in sorted(heard.superseded))
+    return tuple(Stop(entry.job_id, n, Outcome.STOPPED, "superseded") for n in sorted(heard.superseded))
 
 
 def _closing(
     entry: RecoveryEntry, running: frozenset[int], known: Knowledge, given_up: int, silent: bool
 ) -> tuple[Action, ...]:
-    outcome = "canceled" if entry.state is JobState.CANCELLING else "abandoned"
+    outcome = Outcome.CANCELED if entry.state is JobState.CANCELLING else Outcome.ABANDONED
     if running:
-        order = "canceled" if entry.state is JobState.CANCELLING else "stopped"
+        order = Outcome.CANCELED if entry.state is JobState.CANCELLING else Outcome.STOPPED
         return tuple(Stop(entry.job_id, n, order, f"the job is {entry.state}") for n in sorted(running))
     if not _settled(entry, known, given_up):
         return (_settle(entry, known),)
@@ -267,7 +268,7 @@ def _starting(entry: RecoveryEntry, running: frozenset[int], known: Knowledge, g
     if running:
         if not known.confirmed:
             return (Confirm(entry.job_id, "an attempt runs that should be over"),)
-        return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in sorted(running))
+        return tuple(Stop(entry.job_id, n, Outcome.STOPPED, "superseded") for n in sorted(running))
     if not _settled(entry, known, given_up):
         return (_settle(entry, known),)
     if not entry.due and entry.state is not JobState.CREATED:
@@ -280,7 +281,7 @@ def _superseded(entry: RecoveryEntry, alive: frozenset[int], known: Knowledge) -
     others = sorted(alive - {entry.attempt})
     if others and not known.confirmed:
         return (Confirm(entry.job_id, "an attempt runs that should be over"),)
-    return tuple(Stop(entry.job_id, n, "stopped", "superseded") for n in others)
+    return tuple(Stop(entry.job_id, n, Outcome.STOPPED, "superseded") for n in others)
 
 
 def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) -> tuple[Action, ...]:
@@ -293,7 +294,9 @@ def _missing(entry: RecoveryEntry, running: frozenset[int], known: Knowledge) ->
     crash = dict(known.crashed).get(n)
     if n not in known.settled:  # its end may be on its way: fence, relay, and let the entry catch up with that first
         return (_settle(entry, known),) if entry.known or crash else (StartAgain(entry.job_id, n),)
-    return (Lose(entry.job_id, n, "failed" if crash else "lost", crash or "the runner does not know it any more"),)
+    return (
+        Lose(entry.job_id, n, Outcome.FAILED if crash else Outcome.LOST, crash or "the runner does not know it any more"),
+    )
 
 
 def _stalled(entry: RecoveryEntry, known: Knowledge) -> tuple[Action, ...]:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from ledger.core.model.facts import IntentKind, RestorePoint, Together
 from ledger.core.model.recovery import JobState, RecoveryEntry
+from ledger.core.model.registers import FAILURES, Outcome
 from ledger.core.plan.outside import OUTSIDE
 from ledger.core.plan.plan import Action, Confirm, Knowledge, Settle, Start, Stop, Verify, Wait
 
-FAILURES = ("failed", "lost", "failed-permanent")
 REASON_CHARS_MAX = 300
 NOTHING_TO_VERIFY: Mapping[str, RestorePoint] = {}
 
@@ -116,7 +116,7 @@ def _stops(member: RegionMember, why: str) -> Iterator[Action]:
     for action in wanted:
         if isinstance(action, Confirm) or (isinstance(action, Stop) and action.n != entry.attempt):
             yield action
-    yield Stop(entry.job_id, entry.attempt, "stopped", why)
+    yield Stop(entry.job_id, entry.attempt, Outcome.STOPPED, why)
 
 
 def _because(region: Region, causes: list[RecoveryEntry]) -> str:

@@ -9,7 +9,7 @@ import structlog
 
 from ledger.core.model.facts import CheckpointRetention, IntentKind, JobResult, RestorePoint, SavepointAsked
 from ledger.core.model.recovery import JobState, RecoveryEntry
-from ledger.core.model.registers import Ask, Checkpoint, Register, Result, parse_register
+from ledger.core.model.registers import Ask, Checkpoint, Outcome, Register, Result, parse_register
 from ledger.core.plan.heard import given_up
 from ledger.core.plan.plan import Stop, WantSavepoint
 from ledger.ports import CleanTask, DisposeTask, SavepointTask, StopTask, TaskStatus
@@ -75,7 +75,7 @@ def stop_stalled(flow: JobFlow, n: int) -> Flow:
     if new is None or new or not flow.context.still_planned(entry):
         return
     log.warning("stop_stalled", job=entry.job_id, attempt=n, since=entry.stalls_at)
-    outcome = yield from perform(StopTask(**flow.target, n=n, outcome="failed"))
+    outcome = yield from perform(StopTask(**flow.target, n=n, outcome=Outcome.FAILED))
     if not outcome.done:
         log.warning("not_stopped", job=entry.job_id, attempt=n, status=outcome.status, reason=outcome.reason)
 
@@ -83,10 +83,10 @@ def stop_stalled(flow: JobFlow, n: int) -> Flow:
 def give_up(flow: JobFlow, n: int) -> Flow:
     """Records an attempt as lost, as an operator has forced it."""
     reason = flow.entry.intent.reason if flow.entry.intent else ""
-    yield from flow.write(flow.end(n, "lost", f"given up by force: {reason}"))
+    yield from flow.write(flow.end(n, Outcome.LOST, f"given up by force: {reason}"))
 
 
-def close(flow: JobFlow, n: int, outcome: str, forced: bool) -> Flow:
+def close(flow: JobFlow, n: int, outcome: Outcome, forced: bool) -> Flow:
     """Ends an attempt that is not to start any more. forced: without its runner."""
     new = [] if forced else (yield from flow.fence(n))
     if new is None and given_up(flow.entry):
@@ -140,5 +140,5 @@ def _reason(entry: RecoveryEntry) -> str:
 
 def _attempts(entry: RecoveryEntry) -> int:
     """The highest attempt that was started. An attempt that a reconciler closed before its start does not count."""
-    closed = entry.outcome in ("canceled", "abandoned") and entry.outcome_writer.startswith("reconciler-")
+    closed = entry.outcome in (Outcome.CANCELED, Outcome.ABANDONED) and entry.outcome_writer.startswith("reconciler-")
     return entry.attempt - 1 if closed else entry.attempt

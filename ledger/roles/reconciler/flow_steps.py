@@ -15,7 +15,7 @@ import structlog
 
 from ledger.core.model.facts import AttemptEnded, RestorePoint
 from ledger.core.model.recovery import RecoveryEntry
-from ledger.core.model.registers import Ended, Register, parse_key, partition_of
+from ledger.core.model.registers import Ended, Outcome, Register, parse_key, partition_of
 from ledger.core.plan.heard import Heard
 from ledger.ports import AcknowledgeTask, Clock, Event, FenceTask, RunnerEvent, Task, TaskOutcome, TaskTarget
 from ledger.roles.common.events import EventFactory
@@ -98,7 +98,7 @@ class JobFlow:
         else:  # the first end counts: with a later one, the entry would never catch up while others write
             self.memory.settled.setdefault(n, self.context.end_of_log(self.entry.partition))
 
-    def fenced_end(self, n: int, outcome: str, cause: str, lost: bool = False) -> Flow:
+    def fenced_end(self, n: int, outcome: Outcome, cause: str, lost: bool = False) -> Flow:
         """Fences n, relays what is left, and records the end of an attempt that never ran, or whose end is lost."""
         new = yield from self.fence(n)
         if new is None:
@@ -141,7 +141,7 @@ class JobFlow:
         offsets = yield [factory.register(topic, self.entry.job_id, register, fact) for register, fact in facts]
         self.memory.last_fact = max(self.memory.last_fact, *offsets)
 
-    def end(self, n: int, outcome: str, cause: str) -> tuple[Register, AttemptEnded]:
+    def end(self, n: int, outcome: Outcome, cause: str) -> tuple[Register, AttemptEnded]:
         return Ended(n, outcome, self.context.factory.writer), AttemptEnded(cause[:CAUSE_MAX])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledger.core.model.registers import Outcome
 from ledger.core.plan.plan import (
     Action,
     AskSavepoint,
@@ -56,6 +57,6 @@ def flow_of(action: Action, flow: JobFlow) -> Flow | None:
         case Declare():
             return starting.declare(flow, action)
         case Refuse(_, n, cause):
-            return flow.fenced_end(n, "failed-permanent", cause)
+            return flow.fenced_end(n, Outcome.FAILED_PERMANENT, cause)
         case _:
             return None

@@ -14,7 +14,7 @@ import structlog
 
 from ledger.core.model.facts import AttemptEnded
 from ledger.core.model.published import Published
-from ledger.core.model.registers import Ended, is_job_id, partition_of
+from ledger.core.model.registers import Ended, Outcome, is_job_id, partition_of
 from ledger.core.plan.reconcile import Observed
 from ledger.ports import ForgetTask, StopTask
 from ledger.roles.common.events import EventFactory
@@ -67,14 +67,16 @@ class Orphans:
 
     def _stop(self, runner: str, instance: str, job_id: str, alive: list[int], orphan: _Orphan) -> Flow:
         for n in alive:
-            outcome = yield from perform(StopTask(runner=runner, job_id=job_id, n=n, outcome="stopped", instance=instance))
+            outcome = yield from perform(
+                StopTask(runner=runner, job_id=job_id, n=n, outcome=Outcome.STOPPED, instance=instance)
+            )
             if outcome.done:
                 orphan.stopped.add(n)
 
     def _forget(self, runner: str, instance: str, job_id: str, orphan: _Orphan) -> Flow:
         """Makes the runner forget a job without running attempts. Attempts that were stopped are recorded first."""
         if orphan.stopped and is_job_id(job_id):
-            ends = [Ended(n, "stopped", self._factory.writer) for n in sorted(orphan.stopped)]
+            ends = [Ended(n, Outcome.STOPPED, self._factory.writer) for n in sorted(orphan.stopped)]
             log.warning("stray_stopped", job=job_id, runner=runner, attempts=sorted(orphan.stopped))
             self._counters["strays_stopped"] += len(orphan.stopped)
             yield [self._factory.register(self._topic, job_id, end, AttemptEnded(CAUSE)) for end in ends]

@@ -10,7 +10,7 @@ import structlog
 from ledger.core.model.facts import AttemptStarted, RefusedRestorePoint, RestorePoint, Together
 from ledger.core.model.policies import FAILURE_TIMES_MAX
 from ledger.core.model.recovery import RecoveryEntry
-from ledger.core.model.registers import Attempt, Intent
+from ledger.core.model.registers import Attempt, Intent, Outcome
 from ledger.core.plan.heard import lying_elsewhere
 from ledger.core.plan.plan import Declare, Inherited
 from ledger.core.plan.regions import label_of, points_from
@@ -81,7 +81,7 @@ def start_again(flow: JobFlow, n: int) -> Flow:
     elsewhere = lying_elsewhere(points, entry, flow.memory.heard)
     outcome = yield from perform(_prepare_task(flow, n, points, entry.base is not None, elsewhere))
     if outcome.refused:
-        yield from flow.fenced_end(n, "stopped", f"not started again: {outcome.reason}")
+        yield from flow.fenced_end(n, Outcome.STOPPED, f"not started again: {outcome.reason}")
         return
     if outcome.answer is None or outcome.answer.unknown:
         return
@@ -132,15 +132,15 @@ def _started(flow: JobFlow, n: int, outcome: TaskOutcome[StartAnswer]) -> Flow:
     elif outcome.status is TaskStatus.CRASHED:
         flow.memory.crashed[n] = f"the start crashed: {outcome.reason}"
     elif outcome.answer is StartAnswer.FENCED:
-        yield from flow.fenced_end(n, "stopped", "its start was refused: it had been fenced")
+        yield from flow.fenced_end(n, Outcome.STOPPED, "its start was refused: it had been fenced")
 
 
 def _unstartable(flow: JobFlow, n: int, outcome: TaskOutcome[Any]) -> Flow:
     """Records that the job cannot be started. The attempt is fenced first, unless there is no runner to fence it."""
     if outcome.status is TaskStatus.NO_RUNNER:
-        yield from flow.write(flow.end(n, "failed-permanent", outcome.reason))
+        yield from flow.write(flow.end(n, Outcome.FAILED_PERMANENT, outcome.reason))
     else:
-        yield from flow.fenced_end(n, "failed-permanent", outcome.reason)
+        yield from flow.fenced_end(n, Outcome.FAILED_PERMANENT, outcome.reason)
 
 
 def _record(
@@ -148,7 +148,7 @@ def _record(
 ) -> AttemptStarted:
     entry = flow.entry
     times, now = entry.failure_times, flow.context.clock.time()
-    if entry.outcome in ("failed", "lost") and entry.failures:  # 0: a retry forgave it
+    if entry.outcome in (Outcome.FAILED, Outcome.LOST) and entry.failures:  # 0: a retry forgave it
         times = (*times, now if entry.failed_at is None else entry.failed_at)[-FAILURE_TIMES_MAX:]
     recorded_at = now if entry.failure_rate_interval_s else None
     return AttemptStarted(

@@ -151,6 +151,18 @@ def test_a_fact_that_is_damaged_counts_as_never_written(host: Host) -> None:
     assert host.end(J)[1].checkpoint == 5
 
 
+def test_an_end_whose_outcome_is_no_outcome_is_a_failure(host: Host) -> None:
+    """The job can write into this folder too. No reader would accept a register with such an outcome."""
+    pid = running(host)
+    kill(host, pid)
+    forged = {"fact": "ended", "outcome": "resurrected", "cause": "so it says", "ran_for_s": 1.0, "time_s": 2.0}
+    (host.run_folder(J) / "facts" / f"{99:012d}.json").write_text(json.dumps(forged))
+    host.start_agent()
+    register, end = host.end(J)
+    assert register.outcome == "failed"  # type: ignore[attr-defined]
+    assert end.cause == "so it says (its end was recorded as 'resurrected', which is no outcome)"
+
+
 # -- files that can't be derived again ---------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.mutant import Mutant
 
 AGENTS = "tests/adapters/runners/test_agents.py::"
+DAMAGED = "tests/adapters/runners/test_damaged_files.py::"
 
 MUTANTS = (
     Mutant(
@@ -36,5 +37,10 @@ MUTANTS = (
         "        self.report_late(attempt)\n        log_name",
         "        log_name",
         (f"{AGENTS}test_killing_both_ends_the_attempt_as_failed_with_its_newest_checkpoint",), "the successor starts from an older checkpoint",
+    ),
+    Mutant(
+        "an-unknown-outcome-counts-as-finished", "ledger/adapters/runners/subprocess/jobs.py",
+        "            outcome = Outcome.FAILED\n", "            outcome = Outcome.FINISHED\n",
+        (f"{DAMAGED}test_an_end_whose_outcome_is_no_outcome_is_a_failure",), "a job that failed is never restarted, because a file of it is damaged",
     ),
 )  # fmt: skip

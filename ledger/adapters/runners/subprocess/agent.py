@@ -32,14 +32,13 @@ from ledger.adapters.runners.subprocess.sender import EventSender
 from ledger.adapters.runners.subprocess.supervisor import checkpoints
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, numbered
 from ledger.core.model.facts import CheckpointKind, FailureRule, GraphRef, RestorePoint
-from ledger.core.model.registers import NUMBER_MAX, is_writer, parse_key
+from ledger.core.model.registers import NUMBER_MAX, STOP_OUTCOMES, is_writer, parse_key
 from ledger.errors import ConfigError, PermanentError, TemporaryError, Unreachable
 from ledger.ports import BlobStore, Clock, ObservedAttempt, Runner, RunnerEvent, RunnerStorage, StartAnswer, Verification
 from ledger.util.files import make_folder
 
 log = logging.getLogger(__name__)
 
-ORDERED = ("stopped", "canceled", "failed")
 #: Maximum number of events in one answer of `fence`. The caller acknowledges them, then calls again for the rest.
 EVENTS_MAX = 5000
 BATCH_MAX = 1000
@@ -200,8 +199,8 @@ class Agent:
         """Stores a stop order. It also applies to an attempt that is not started yet. An attempt of a damaged job can
         be stopped too: its supervisor needs only the order."""
         _check_number(n, 1)
-        if outcome not in ORDERED:
-            raise PermanentError(f"a stop order's outcome is one of {', '.join(ORDERED)}, not {outcome!r}")
+        if outcome not in STOP_OUTCOMES:
+            raise PermanentError(f"a stop order's outcome is one of {', '.join(STOP_OUTCOMES)}, not {outcome!r}")
         with self._jobs.locked(job_id, damaged=True) as job, answering(job_id):
             attempt = job.attempts.get(n) or MarkedAttempt(job_id, n, job.run_folder(n))
             if job.damaged:

@@ -29,7 +29,7 @@ from ledger.adapters.runners.subprocess.supervisor.logs import tail
 from ledger.adapters.runners.subprocess.supervisor.verdicts import ordered
 from ledger.core.fold.fold import HISTORY
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, CheckpointCompleted, CheckpointKind
-from ledger.core.model.registers import NUMBER_MAX, Checkpoint, Ended, Running
+from ledger.core.model.registers import NUMBER_MAX, OUTCOMES, Checkpoint, Ended, Outcome, Running
 from ledger.util.files import make_folder
 
 log = logging.getLogger(__name__)
@@ -207,9 +207,13 @@ class AgentJob:
         attempt.newest = fact["id"]
 
     def _end(self, attempt: MarkedAttempt, outcome: str, cause: str, ran_for_s: float, time_s: float | None = None) -> None:
+        """outcome: of a file that a job can write too, so any word."""
         newest = attempt.newest if attempt.newest >= 0 else None
+        if outcome not in OUTCOMES:
+            cause = f"{cause} (its end was recorded as {str(outcome)[:LOGGED_CHARS_MAX]!r}, which is no outcome)"
+            outcome = Outcome.FAILED
         ended = AttemptEnded(cause[:CAUSE_CHARS_MAX], newest, float(ran_for_s))
-        self.outbox.add(Ended(attempt.n, outcome, self._maker.writer), ended, time_s)
+        self.outbox.add(Ended(attempt.n, Outcome(outcome), self._maker.writer), ended, time_s)
         attempt.phase = Phase.ENDED
         log.info("attempt_ended", extra={
             "job": self.id, "attempt": attempt.n, "outcome": outcome, "ran_for_s": ended.ran_for_s, "checkpoint": newest,
@@ -253,7 +257,7 @@ class AgentJob:
     def _close(self, attempt: MarkedAttempt, cause: str) -> None:
         order = attempt.order("")
         # The supervisor may have been killed after it stored the end and before it reported it.
-        known = order.get("end") or {"outcome": "failed", "cause": cause, "ran_for_s": _ran_for_s(attempt)}
+        known = order.get("end") or {"outcome": Outcome.FAILED, "cause": cause, "ran_for_s": _ran_for_s(attempt)}
         outcome = order.get("outcome", "")
         self._end(attempt, outcome or known["outcome"], ordered(order, known["cause"]), known["ran_for_s"])
 
