@@ -522,7 +522,7 @@ def test_a_call_for_another_instance_does_nothing(world: World) -> None:
         lambda: other.savepoint(J, 1, "u"), lambda: other.verify(point), lambda: other.dispose(J, [point]),
         lambda: other.acknowledge(J, [b"job-1/running/1"]), lambda: other.forget(J), lambda: other.kept(),
     ):  # fmt: skip
-        with pytest.raises(Unreachable, match="the call was for agent-other, and agent-"):
+        with pytest.raises(Unreachable, match="the call was for agent-other, but agent-"):
             call()
     assert [(a.n, a.alive) for a in world.runner.observe()] == [(1, True)]
     assert world.runner.verify(point) is Verification.VALID and Running(1) in dict(events(world, J))
