@@ -13,7 +13,7 @@ from ledger._version import __version__
 
 if TYPE_CHECKING:
     from ledger.adapters.runners.subprocess.graph import pack
-    from ledger.app.connecting import connect
+    from ledger.app.connect import connect
     from ledger.app.ledger import Ledger
     from ledger.app.worker import RunningJob, job
     from ledger.config.config import Config, load_config
@@ -76,7 +76,7 @@ _MODULES = {
     "ledger.adapters.runners.subprocess.graph": ("pack",),
     "ledger.operations.client": ("Client",),
     "ledger.config.config": ("Config", "load_config"),
-    "ledger.app.connecting": ("connect",),
+    "ledger.app.connect": ("connect",),
     "ledger.app.ledger": ("Ledger",),
     "ledger.core.model.facts": (
         "AttemptEnded", "AttemptRunning", "CheckpointCompleted", "CheckpointKind", "GraphRef", "IntentKind",

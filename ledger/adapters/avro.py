@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from fastavro import schemaless_reader, schemaless_writer
 
 from ledger.adapters import schemas
-from ledger.adapters.fitting import Fits, fits_in
+from ledger.adapters.schema_fit import Fits, fits_in
 from ledger.adapters.schemas import Schema
 from ledger.adapters.values import Build, Flatten, builder, flattener
 from ledger.core.model.facts import FACT_OF, Fact, JobSubmitted, LeaderClaimed, Progress

@@ -18,7 +18,7 @@ CLOSE_S = 1.0  # how long `close` waits for the thread
 
 
 class LeaseRequest(NamedTuple):
-    """What the role wants. term: rises with each release, so that no proof from before a release counts afterwards."""
+    """The request of a role. term: rises with each release, so that no proof from before a release counts afterwards."""
 
     wanted: bool = False
     term: int = 0

@@ -99,7 +99,7 @@ def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None
     """How far the archive is behind each partition. known: heads that need not be read from the archive.
 
     Raises: as `Ledger.archive` and `archived_partitions`."""
-    from ledger.adapters.kafka.oldest import first_times
+    from ledger.adapters.kafka.append_times import first_times
     from ledger.archive.store.status import progress
 
     kept, known = ledger.archive, known or {}  # a missing archive is reported before Kafka is queried
@@ -133,7 +133,7 @@ def restoring(ledger: Ledger, report: Callable[[str], object]) -> Restoring:
     Raises: as `Ledger.archive`; ConfigError if no setting names a Kafka.
     """
     from ledger.adapters import avro
-    from ledger.adapters.kafka.restoring import KafkaTarget
+    from ledger.adapters.kafka.restore_target import KafkaTarget
 
     config = ledger.config
     kept, target = ledger.archive, KafkaTarget(config.client(), config.topic_settings())

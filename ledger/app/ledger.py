@@ -130,7 +130,7 @@ class Ledger:
         made = self._adapters.leadership(role)
         if not force:
             return made
-        from ledger.adapters.forced import ForcedLeadership
+        from ledger.adapters.forced_leadership import ForcedLeadership
         from ledger.util.identity import instance
 
         return ForcedLeadership(made, who=instance(role))

@@ -14,7 +14,7 @@ from ledger.adapters import avro, cloudevents
 from ledger.adapters.kafka.java_client import java_settings
 from ledger.adapters.kafka.topics import require_topics
 from ledger.adapters.runners.subprocess import SubprocessRunner
-from ledger.app import agent_folder, anchors, archives, notifying, waiting, wiring, worker_daemon
+from ledger.app import agent_folder, anchors, archives, notifying, waiting_reasons, wiring, worker_daemon
 from ledger.app.ledger import Ledger, task_context
 from ledger.app.reached_agents import AgentComparison
 from ledger.config.config import Config
@@ -23,7 +23,7 @@ from ledger.reader.presence import Presence
 from ledger.reader.rejects import RejectsTopic
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.leaderless import LeaderlessAlarm
-from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics, ignore_entry
+from ledger.roles.common.role_parts import Parts, ProjectorSettings, RoleTopics, ignore_entry
 from ledger.roles.projector.cold_start import from_the_log
 from ledger.util.identity import instance, whoami
 
@@ -77,7 +77,7 @@ def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
     from ledger.adapters.spark.stream import SparkRecoveryStream
-    from ledger.app.collecting_on_schedule import Collections, command_of
+    from ledger.app.gc_schedule import Collections, command_of
     from ledger.roles.reconciler.reconciler import Reconciler
     from ledger.roles.reconciler.term import ReconcilerSettings
 
@@ -107,7 +107,7 @@ def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.
             pools=config.limits(),
         )
         parts = _parts(ledger, "reconciler", force_lead)
-        tell = partial(waiting.tell, config.waits_file)
+        tell = partial(waiting_reasons.tell, config.waits_file)
         with closing(parts.leadership):
             ask = ParallelObserver(config.reconciler.observe_timeout_s).observe
             reconciler = Reconciler(parts, ledger.runners, stream, executor, settings, tell, ask)

@@ -33,7 +33,7 @@ _NOT_COMPARED = ("graph", "restore_from", "replaces", "replacement")
 
 
 class ApplyOutcome(StrEnum):
-    """What `apply` found or did about one job."""
+    """The result of `apply` for one job."""
 
     CREATED = "created"
     UNCHANGED = "unchanged"

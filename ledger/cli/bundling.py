@@ -101,8 +101,8 @@ def _few(then: Source) -> list[str]:
 
 def _printed(world: Context, store: ObjectStore, job_id: str) -> int:
     """Puts the logs of a job from this host into a bundle. Returns the number of attempts that had any."""
-    from ledger.adapters.runners.subprocess.past_logs import attempts_with_logs
-    from ledger.adapters.runners.subprocess.printed import read
+    from ledger.adapters.runners.subprocess.attempt_output import read
+    from ledger.adapters.runners.subprocess.log_retention import attempts_with_logs
     from ledger.errors import NotFound
 
     folder, found = world.config.agent_folder, 0

@@ -26,7 +26,7 @@ Follow = Annotated[
 @verb
 def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = None) -> None:
     """Print the output of an attempt of a job: its stdout on stdout, its stderr on stderr."""
-    from ledger.adapters.runners.subprocess import printed
+    from ledger.adapters.runners.subprocess import attempt_output
     from ledger.errors import NotFound
     from ledger.reader.job_lookup import resolve
     from ledger.reader.watching import Watch
@@ -41,7 +41,7 @@ def logs(world: Context, job: Name, follow: Follow = False, attempt: Attempt = N
     if n == 0:
         raise NotFound(f"{job_id} was over before it was started.")
     out = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
-    for stream, data in printed.read(world.config.agent_folder, job_id, n, world.ledger.clock if follow else None):
+    for stream, data in attempt_output.read(world.config.agent_folder, job_id, n, world.ledger.clock if follow else None):
         out[stream].write(data)
         out[stream].flush()
 

@@ -235,9 +235,9 @@ def register(app: typer.Typer) -> None:
 
 def _waits(world: Context, as_of: str | None) -> dict[str, str]:
     """job id -> what it waits for now, as the reconciler of this host reported."""
-    from ledger.app import waiting
+    from ledger.app import waiting_reasons
 
-    return {} if as_of is not None or world.bundle is not None else waiting.read(world.config.waits_file)
+    return {} if as_of is not None or world.bundle is not None else waiting_reasons.read(world.config.waits_file)
 
 
 def _reconciler_leads(world: Context) -> bool | None:

@@ -204,7 +204,7 @@ class Config(BaseSettings):
 
     @property
     def waits_file(self) -> Path:
-        """The file with the reasons why jobs wait, written by the reconciler of this host (`ledger.app.waiting`)."""
+        """Why jobs wait: a file that the reconciler of this host writes (`ledger.app.waiting_reasons`)."""
         return self.dir / "run" / "waits.json"
 
     @property

@@ -29,8 +29,8 @@ from ledger.adapters.java.class_archives import class_archive, sharing
 from ledger.adapters.java.jars import broker_classpath
 from ledger.adapters.java.java import find_java
 from ledger.config.broker_ports import FILE, HOST, BrokerPorts, read_ports
+from ledger.embedded.java_configs import LOG4J, LOG_PROPERTY, properties, write_whole
 from ledger.embedded.ports import free_ports
-from ledger.embedded.writing import LOG4J, LOG_PROPERTY, properties, write_whole
 from ledger.errors import ConfigError, Unreachable
 
 HEAP_MB = 384

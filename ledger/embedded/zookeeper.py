@@ -25,8 +25,8 @@ from pathlib import Path
 
 from ledger.adapters.java.jars import zookeeper_classpath
 from ledger.adapters.java.java import find_java
+from ledger.embedded.java_configs import LOG4J, LOG_PROPERTY, properties, unescaped, write_whole
 from ledger.embedded.ports import HOST, free_ports
-from ledger.embedded.writing import LOG4J, LOG_PROPERTY, properties, unescaped, write_whole
 from ledger.errors import ConfigError, Unreachable
 
 HEAP_MB = 128

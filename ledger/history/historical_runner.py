@@ -12,7 +12,7 @@ from pathlib import Path
 from ledger.adapters.runners.outside import OutsideRunner
 from ledger.core.model.facts import GraphRef, RestorePoint
 from ledger.core.model.recovery import RecoveryEntry
-from ledger.core.plan.heard import ANY_INSTANCE
+from ledger.core.plan.runner_report import ANY_INSTANCE
 from ledger.errors import PermanentError
 from ledger.ports import Clock, ObservedAttempt, StoredBlob, Verification
 

@@ -19,7 +19,6 @@ from ledger.core.model.facts import CheckpointRetention, IntentKind, RefusedRest
 from ledger.core.model.published import Published
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.table import RegisterTable
-from ledger.core.plan.heard import lying_elsewhere
 from ledger.core.plan.plan import (
     RESTART_DELAY,
     Action,
@@ -46,6 +45,7 @@ from ledger.core.plan.plan import (
 from ledger.core.plan.pools import Pools
 from ledger.core.plan.reconcile import JobView, Observed, judge, plan_actions, slots_held
 from ledger.core.plan.regions import points_from, region_of
+from ledger.core.plan.runner_report import lying_elsewhere
 from ledger.history.historical_runner import RecordedBlobs, recorded_runners
 from ledger.operations.region_cuts import with_cuts
 from ledger.ports import BlobStore, Prepared, PrepareTask, Runner, TaskOutcome
@@ -328,11 +328,11 @@ class _Planner:
 
     def _then(self, entry: RecoveryEntry) -> str:
         """The action after this one, if the stopped attempt ends and the fence returns nothing new."""
-        heard, known = self._observed.of(entry), self._views[entry.job_id].known
+        report, known = self._observed.of(entry), self._views[entry.job_id].known
         for step in range(_STEPS_MAX):
-            match next(iter(judge(entry, heard, known)), None):
-                case Stop(_, n) if heard.alive is not None:
-                    heard = heard._replace(alive=heard.alive - {n})
+            match next(iter(judge(entry, report, known)), None):
+                case Stop(_, n) if report.alive is not None:
+                    report = report._replace(alive=report.alive - {n})
                 case StopStalled():
                     return "count a failure, go on by its restart policy"
                 case Settle(_, n):

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from ledger.core.model.facts import RestorePoint
-from ledger.core.plan.heard import lying_elsewhere
 from ledger.core.plan.plan import Action, Verify
 from ledger.core.plan.reconcile import JobView, Observed
+from ledger.core.plan.runner_report import lying_elsewhere
 from ledger.errors import LedgerError
 from ledger.ports import Runner, Verification, VerifyTask
 from ledger.tasks import verified
@@ -42,14 +42,14 @@ def _silent(view: JobView, action: Verify) -> bool:
 
 
 def _verified(action: Verify, view: JobView, runner: Runner | None, observed: Observed) -> dict[RestorePoint, str]:
-    entry, heard = view.entry, observed.of(view.entry)
+    entry, report = view.entry, observed.of(view.entry)
     task = VerifyTask(
-        runner=entry.runner, job_id=entry.job_id, n=action.n, restore_points=action.points, instance=heard.instance,
-        elsewhere=lying_elsewhere(action.points, entry, heard),
+        runner=entry.runner, job_id=entry.job_id, n=action.n, restore_points=action.points, instance=report.instance,
+        elsewhere=lying_elsewhere(action.points, entry, report),
     )  # fmt: skip
     unknown: Sequence[Verification] = [Verification.UNKNOWN] * len(action.points)
     try:
-        answers = verified(task, runner.only(heard.instance)) if runner else unknown
+        answers = verified(task, runner.only(report.instance)) if runner else unknown
     except LedgerError:
         answers = unknown
     return {point: str(answer) for point, answer in zip(action.points, answers, strict=True)}

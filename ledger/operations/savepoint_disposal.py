@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ledger.core.fold.fold import fold_job
 from ledger.core.fold.job import Job
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, IntentKind, RestorePoint
-from ledger.core.model.periodic import parse
+from ledger.core.model.periodic_savepoints import parse
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Checkpoint, register_name
 from ledger.core.plan.reconcile import needed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ledger.core.explain import Explanation, Origin, explain
 from ledger.core.failures import Failure
-from ledger.core.model.periodic import parse
+from ledger.core.model.periodic_savepoints import parse
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.reader.publication_lag import differs
 from ledger.reader.reading import HistoryRecord, Source, result_of

@@ -20,7 +20,7 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import partition_of
 from ledger.ports import Event
 from ledger.reader.rejects import RejectsTopic
-from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
+from ledger.roles.common.role_parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
 from ledger.roles.reconciler.reconciler import Reconciler
 from ledger.roles.reconciler.term import ReconcilerSettings

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from ledger.adapters.clock import SystemClock
+from ledger.adapters.kafka.append_times import first_times
 from ledger.adapters.kafka.cluster import OUTDATED, Cluster
 from ledger.adapters.kafka.errors import (
     DAMAGED,
@@ -27,7 +28,6 @@ from ledger.adapters.kafka.errors import (
 from ledger.adapters.kafka.heartbeats import HeartbeatWatch
 from ledger.adapters.kafka.log import OURS, KafkaLog
 from ledger.adapters.kafka.membership import Membership
-from ledger.adapters.kafka.oldest import first_times
 from ledger.adapters.kafka.reader import KafkaReader
 from ledger.adapters.kafka.sender import KafkaSender
 from ledger.adapters.kafka.topics import TopicSettings, create_topics, specs

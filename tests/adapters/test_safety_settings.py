@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ledger.adapters.kafka import reader, restoring, sender, writer
-from ledger.adapters.kafka.restoring import KafkaTarget
+from ledger.adapters.kafka import reader, restore_target, sender, writer
+from ledger.adapters.kafka.restore_target import KafkaTarget
 from ledger.adapters.kafka.sender import KafkaSender
 from ledger.adapters.kafka.topics import TopicSettings, specs
 from ledger.adapters.kafka.writer import TRANSACTION_TIMEOUT_MS, KafkaWriter
@@ -62,9 +62,9 @@ def test_a_sender_is_idempotent_and_waits_for_all_replicas_for_as_long_as_it_was
 
 
 def test_a_restore_is_idempotent_and_waits_for_all_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restoring, "Cluster", lambda _: None)
+    monkeypatch.setattr(restore_target, "Cluster", lambda _: None)
     target = KafkaTarget(USERS, TopicSettings(max_message_bytes=500), timeout_s=3)
-    found = settings_of(monkeypatch, restoring, lambda: target.write(MemoryRecord("t", 0, 0, b"k", b"v")))
+    found = settings_of(monkeypatch, restore_target, lambda: target.write(MemoryRecord("t", 0, 0, b"k", b"v")))
     needed = {"enable.idempotence": "true", "acks": "all", "message.timeout.ms": 3000, "message.max.bytes": 1000}
     assert {name: found[name] for name in needed} == needed
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from ledger.adapters import avro, cloudevents
 from ledger.adapters.clock import SystemClock
+from ledger.adapters.kafka.append_times import first_times
 from ledger.adapters.kafka.cluster import EARLIEST, Cluster
 from ledger.adapters.kafka.log import KafkaLog
-from ledger.adapters.kafka.oldest import first_times
 from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.spark.segments import SparkSegments
 from ledger.adapters.spark.session import start_session

@@ -153,6 +153,4 @@ def test_only_what_roles_run_gets_its_loggers_from_structlog() -> None:
     }  # fmt: skip
     of_roles = {name for name in direct if name.startswith("roles/")}
     assert of_roles
-    assert direct - of_roles == {
-        f"app/{name}.py" for name in ("logs", "roles_main", "collecting_on_schedule", "reached_agents")
-    }
+    assert direct - of_roles == {f"app/{name}.py" for name in ("logs", "roles_main", "gc_schedule", "reached_agents")}

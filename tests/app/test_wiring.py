@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.adapters.forced import ForcedLeadership
+from ledger.adapters.forced_leadership import ForcedLeadership
 from ledger.adapters.kafka.leadership import KafkaLeadership
 from ledger.adapters.kafka.log import KafkaLog
 from ledger.adapters.kafka.topics import specs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.memory.clock import ManualClock
-from ledger.adapters.runners.subprocess import printed
+from ledger.adapters.runners.subprocess import attempt_output
 from ledger.core.model.facts import AttemptStarted, JobResult
 from ledger.core.model.registers import Attempt, Result
 from ledger.errors import NotFound
@@ -77,7 +77,7 @@ def test_a_follower_waits_for_the_files_reads_on_over_a_cut_and_ends_with_the_at
     ])  # fmt: skip
     move = clock.advance
     clock.sleep = lambda seconds: (move(seconds), next(steps)())
-    found = list(printed.read(tmp_path / "agent", "j", 1, clock))
+    found = list(attempt_output.read(tmp_path / "agent", "j", 1, clock))
     assert [data for stream, data in found if stream == "stdout"] == [b"one\n", b"two\n", b"3\n", b"4\n"]
     assert [data for stream, data in found if stream == "stderr"] == [b"bad\n"]
 
@@ -85,12 +85,12 @@ def test_a_follower_waits_for_the_files_reads_on_over_a_cut_and_ends_with_the_at
 def test_following_an_attempt_that_is_over_ends_at_once(printed_by, tmp_path):
     printed_by("j", 1, ended=True, stdout_log="all\n")
     clock = ManualClock()
-    assert list(printed.read(tmp_path / "agent", "j", 1, clock)) == [("stdout", b"all\n")]
+    assert list(attempt_output.read(tmp_path / "agent", "j", 1, clock)) == [("stdout", b"all\n")]
     assert clock.monotonic() == 0
 
 
 def test_a_follower_gives_up_if_no_file_appears(tmp_path):
     clock = ManualClock()
     with pytest.raises(NotFound):
-        list(printed.read(tmp_path, "j", 1, clock))
-    assert clock.monotonic() >= printed.APPEAR_S
+        list(attempt_output.read(tmp_path, "j", 1, clock))
+    assert clock.monotonic() >= attempt_output.APPEAR_S

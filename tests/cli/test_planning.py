@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ledger.adapters.memory.runner import MemoryRunner
-from ledger.app import waiting
+from ledger.app import waiting_reasons
 from ledger.core.model.facts import AttemptEnded, AttemptRunning, AttemptStarted, CheckpointCompleted
 from ledger.core.model.registers import Attempt, Checkpoint, Ended, Running
 from ledger.errors import Unreachable
@@ -121,7 +121,7 @@ def test_a_plan_is_told_with_exit_code_0_whatever_it_says_and_3_if_nobody_answer
 def test_what_a_job_waits_for_is_seen_in_list_show_and_explain(shell: Any) -> None:
     job_id = shell.submit("etl", "--slots", "1")
     path = shell.folder / "run" / "waits.json"
-    waiting.tell(path, {job_id: WAITS})
+    waiting_reasons.tell(path, {job_id: WAITS})
     assert WAITS in shell.good("list", "-o", "wide")
     assert f"WAITS      {WAITS}" in shell.good("show", "etl")
     assert f"the reconciler of this host waits: {WAITS}" in shell.good("explain", "etl")

@@ -8,7 +8,7 @@ from math import isnan
 
 import pytest
 
-from ledger.adapters.forced import ForcedLeadership
+from ledger.adapters.forced_leadership import ForcedLeadership
 from tests.support.candidates import WOKE_S, Election, Process, leading, overlaps
 from tests.support.waiting import in_time, seconds_until, until
 

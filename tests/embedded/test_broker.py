@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from ledger.embedded import ports
 from ledger.embedded.broker import Broker
 from ledger.embedded.hold import HELD
-from ledger.embedded.writing import properties, unescaped
+from ledger.embedded.java_configs import properties, unescaped
 from ledger.errors import ConfigError, Unreachable
 from tests.support.servers import COMPACT_NOW, RunningBroker, create_topic
 from tests.support.waiting import in_time, until

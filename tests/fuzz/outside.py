@@ -48,7 +48,7 @@ def an_answer(rng: Random) -> tuple[str, bytes]:
     return call, spoiled(rng, line) if rng.random() < 0.3 else line
 
 
-class Heard(SubprocessRunner):
+class RunnerReport(SubprocessRunner):
     """A client of the agent whose every answer is `line`, read from a real socket."""
 
     line = b""
@@ -62,7 +62,7 @@ class Heard(SubprocessRunner):
             return wire.read_line(ours, wire.ANSWER_BYTES_MAX, time.monotonic() + 30)
 
 
-HEARD = Heard(Path("/nowhere"))
+HEARD = RunnerReport(Path("/nowhere"))
 
 
 @target("answers", an_answer)

@@ -26,8 +26,8 @@ from ledger.core.model.published import Published
 from ledger.core.model.recovery import RecoveryEntry, same_meaning
 from ledger.core.model.registers import NUMBER_MAX, parse_key, partition_of
 from ledger.core.model.table import RegisterTable
-from ledger.core.plan.heard import Heard
 from ledger.core.plan.plan import Action, GiveUp, Start, StartAgain, decide
+from ledger.core.plan.runner_report import RunnerReport
 from ledger.errors import UsageError
 from ledger.ports import MemoryRecord
 from ledger.reader.rejects import judge, reject_of
@@ -96,7 +96,7 @@ def check_fold(registers: dict[bytes, bytes]) -> bool:
     if entry is None:
         return False
     for alive in (frozenset({entry.attempt}), frozenset[int](), None):
-        check_actions(entry, decide(entry, Heard(alive)))
+        check_actions(entry, decide(entry, RunnerReport(alive)))
     try:
         assert same_meaning(avro.decode(RecoveryEntry, avro.encode(entry)), entry)
     except UsageError:
@@ -186,7 +186,7 @@ def check_entries(records: list[MemoryRecord]) -> bool:
     for job_id, entry in published.entries.items():
         assert entry.job_id == job_id
         for alive in (None, frozenset[int](), frozenset({1, entry.attempt})):
-            decide(entry, Heard(alive))
+            decide(entry, RunnerReport(alive))
         row = rendering.entry_row(entry)
         assert all(column.of(rendering._for_people(row)) is not None for column in rendering.JOBS)
         published.as_of(job_id, 0)

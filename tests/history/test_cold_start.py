@@ -17,7 +17,7 @@ from ledger.core.model.facts import AttemptRunning, JobResult
 from ledger.core.model.registers import Result, Running, partition_of
 from ledger.errors import Unreachable
 from ledger.ports import Event, TopicPartition
-from ledger.roles.common.parts import ProjectorSettings
+from ledger.roles.common.role_parts import ProjectorSettings
 from ledger.roles.projector.cold_start import StartSnapshot, begun
 from ledger.roles.projector.projector import Projector
 from tests.support.remembered import Remembered, live

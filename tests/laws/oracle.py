@@ -25,7 +25,7 @@ from ledger.core.model.registers import (
     Running,
     Spec,
 )
-from ledger.core.plan.heard import covered
+from ledger.core.plan.runner_report import covered
 
 STRENGTH = {
     "finished": 7, "canceled": 6, "abandoned": 5, "stopped": 4, "failed-permanent": 3, "failed": 2, "lost": 1,

@@ -10,7 +10,7 @@ from ledger.adapters import avro, cloudevents
 from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.operations.collecting import GRACE_S, DeletionLog, Found, collect, look
 from ledger.reader.reading import Source
-from ledger.roles.common.parts import RoleTopics
+from ledger.roles.common.role_parts import RoleTopics
 from tests.support.roles.cluster import Cluster
 from tests.support.roles.world import EVENTS, RECOVERY, REJECTS
 

@@ -30,7 +30,7 @@ from ledger.errors import Unreachable
 from ledger.operations import planning
 from ledger.operations.planning import Plan, Planned, PoolUse, plan
 from ledger.reader.reading import Source
-from ledger.roles.common.parts import RoleTopics
+from ledger.roles.common.role_parts import RoleTopics
 from tests.support.roles.cluster import Cluster
 from tests.support.roles.world import EVENTS, RECOVERY, REJECTS, SPEC
 

@@ -13,7 +13,7 @@ from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import NUMBER_MAX, claim_key, partition_of
 from ledger.errors import ConfigError
 from ledger.reader.rejects import RejectsTopic, list_rejects
-from ledger.roles.common.parts import ProjectorSettings
+from ledger.roles.common.role_parts import ProjectorSettings
 from ledger.roles.projector.projector import Projector
 from tests.support.bad_input import DIGEST, GOOD, SPEC, TARGET, Bad, Fate, everything, good_records
 from tests.support.odd_headers import ODD, OddHeaders

@@ -19,7 +19,7 @@ from ledger.ports import Event, Standing
 from ledger.roles.common.candidacy import AWAY_S, FENCED_MAX, HEALTHY_S, Candidacy
 from ledger.roles.common.catching_up import CatchUp
 from ledger.roles.common.leaderless import AGAIN_S, LeaderlessAlarm
-from ledger.roles.common.parts import ProjectorSettings
+from ledger.roles.common.role_parts import ProjectorSettings
 from ledger.roles.projector.projector import Projector
 from tests.support.roles.cluster import Cluster
 from tests.support.roles.world import EVENTS, RECOVERY, PlainRejects, World, run

@@ -40,7 +40,7 @@ from ledger.core.model.registers import (
     partition_of,
 )  # fmt: skip
 from ledger.errors import Fenced
-from ledger.roles.common.parts import ProjectorSettings
+from ledger.roles.common.role_parts import ProjectorSettings
 from tests.support.roles.world import EVENTS, PARTITIONS, RECOVERY, REJECTS, SPEC, World, run
 
 AGENT = "agent-1"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from ledger.adapters import cloudevents
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.app.connecting import connect
+from ledger.app.connect import connect
 from ledger.core.model.facts import JobSubmitted, RestartPolicy
 from ledger.core.model.registers import Result, parse_key
 from ledger.producer.outside import NO_GRAPH

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ledger.adapters.runners.subprocess.graph import pack
-from ledger.app.connecting import connect
+from ledger.app.connect import connect
 from ledger.app.ledger import Ledger as OpenLedger
 from ledger.core.model.facts import IntentKind, JobSubmitted, RestartPolicy, RestorePoint
 from ledger.core.model.recovery import JobState

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ledger.app.ledger import Ledger
-from ledger.app.waiting import read as read_waits
+from ledger.app.waiting_reasons import read as read_waits
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Attempt, parse_key
 from ledger.reader.claims import read_claims

@@ -13,7 +13,7 @@ from ledger.adapters.memory.log import MemoryLog
 from ledger.core.model.published import Published
 from ledger.ports import Event
 from ledger.reader.rejects import RejectsTopic
-from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
+from ledger.roles.common.role_parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
 from tests.simulation import checkers, codec
 from tests.simulation.checkers import Findings

@@ -22,7 +22,7 @@ from ledger.operations.client import Client
 from ledger.ports import Clock, RunnerStorage, StoredBlob
 from ledger.producer.recorder import Recorded
 from ledger.reader.reading import Source
-from ledger.roles.common.parts import RoleTopics
+from ledger.roles.common.role_parts import RoleTopics
 from tests.simulation import codec
 from tests.simulation.baton import Actor, Stage
 from tests.simulation.checkers import Findings

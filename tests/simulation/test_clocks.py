@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ledger.roles.common.parts import RoleTopics
+from ledger.roles.common.role_parts import RoleTopics
 from tests.simulation import replay
 from tests.simulation.directed import Director
 from tests.simulation.ports import WrongClock

@@ -40,7 +40,7 @@ from ledger.core.model.registers import Disposed, Intent, Register, Spec, key_of
 from ledger.core.plan.pools import Pool, Pools
 from ledger.ports import Event, Task
 from ledger.reader.rejects import RejectsTopic, list_rejects
-from ledger.roles.common.parts import Parts, ProjectorSettings, RoleTopics
+from ledger.roles.common.role_parts import Parts, ProjectorSettings, RoleTopics
 from ledger.roles.projector.projector import Projector
 from ledger.roles.reconciler.reconciler import Reconciler
 from ledger.roles.reconciler.term import ReconcilerSettings

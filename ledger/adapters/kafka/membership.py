@@ -19,7 +19,7 @@ from ledger.adapters.kafka.heartbeats import QUIET, Heartbeat
 
 log = logging.getLogger("ledger.kafka")
 
-#: Errors by which the coordinator says that this member is no longer in the group.
+#: Errors that mean: this member is no longer in the group.
 EXPELLED = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL})
 SILENT = "the group no longer knows this member: it sent no heartbeat for a whole session timeout"
 #: Errors of a commit during a rebalance. A rebalance alone changes nothing.

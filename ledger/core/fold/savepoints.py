@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from ledger.core.fold.job import Job
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, RestorePoint, SavepointAsked
-from ledger.core.model.periodic import NO_SAVEPOINT, TRIES_MAX, CheckpointId, Periodic, parse
+from ledger.core.model.periodic_savepoints import NO_SAVEPOINT, TRIES_MAX, CheckpointId, Periodic, parse
 from ledger.core.model.registers import Ask
 
 DISPOSALS_MAX = 100  # that an entry lists; the rest follow when those are gone

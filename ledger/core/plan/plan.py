@@ -13,7 +13,7 @@ from ledger.core.fold.job import is_runner
 from ledger.core.model.facts import IntentDeclared, OnStall, RestorePoint, Together
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Outcome
-from ledger.core.plan.heard import Heard, covered, disposable, last_started
+from ledger.core.plan.runner_report import RunnerReport, covered, disposable, last_started
 
 #: The reason of a Wait if the next start is not due yet.
 RESTART_DELAY = "restart delay"
@@ -201,21 +201,21 @@ class Knowledge(NamedTuple):
 NOTHING = Knowledge()
 
 
-def decide(entry: RecoveryEntry, heard: Heard, known: Knowledge = NOTHING) -> tuple[Action, ...]:
+def decide(entry: RecoveryEntry, report: RunnerReport, known: Knowledge = NOTHING) -> tuple[Action, ...]:
     """The actions on a job now; () = nothing is to be done."""
-    job_id, top, alive = entry.job_id, entry.attempt, heard.alive
+    job_id, top, alive = entry.job_id, entry.attempt, report.alive
     if entry.retiring:
         return ()
     given_up = covered(entry)
     silent = alive is None
     if alive is None:
         if not 0 < last_started(entry) <= given_up:
-            return _left_over(entry, heard, known) or (Wait(job_id, heard.why),)
+            return _left_over(entry, report, known) or (Wait(job_id, report.why),)
         alive = frozenset()
     running = frozenset(n for n in alive if n > given_up)
     if entry.terminal:
         stops = tuple(Stop(job_id, n, Outcome.STOPPED, f"the job is {entry.state}") for n in sorted(alive))
-        here = () if silent else disposable(entry, heard)  # `jobledger gc` deletes savepoints of other instances
+        here = () if silent else disposable(entry, report)  # `jobledger gc` deletes savepoints of other instances
         if here:
             return stops or (Dispose(job_id, here),)
         return stops or (Retire(job_id, forced=silent),)
@@ -245,11 +245,11 @@ def at_rest(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge
     return all(n <= given_up for n in alive) and (entry.terminal or _settled(entry, known, given_up))
 
 
-def _left_over(entry: RecoveryEntry, heard: Heard, known: Knowledge) -> tuple[Action, ...]:
+def _left_over(entry: RecoveryEntry, report: RunnerReport, known: Knowledge) -> tuple[Action, ...]:
     """Stops attempts that an operator gave up while their instance was silent, and that still run now that it answers."""
-    if heard.superseded and not known.confirmed:
+    if report.superseded and not known.confirmed:
         return (Confirm(entry.job_id, "an attempt runs that should be over"),)
-    return tuple(Stop(entry.job_id, n, Outcome.STOPPED, "superseded") for n in sorted(heard.superseded))
+    return tuple(Stop(entry.job_id, n, Outcome.STOPPED, "superseded") for n in sorted(report.superseded))
 
 
 def _closing(

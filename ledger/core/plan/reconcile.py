@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.plan import outside, regions
-from ledger.core.plan.heard import Heard, disposable, held_elsewhere, lying_elsewhere
 from ledger.core.plan.plan import NOTHING, Action, Dispose, Knowledge, Start, Wait, decide
 from ledger.core.plan.pools import Pools, admit, holding
 from ledger.core.plan.replacements import apply_replacements
 from ledger.core.plan.replacing import Side
+from ledger.core.plan.runner_report import RunnerReport, disposable, held_elsewhere, lying_elsewhere
 
 #: (job id, attempt, alive, id in the engine), as in ports.ObservedAttempt.
 Listed = tuple[str, int, bool, str]
@@ -62,17 +62,17 @@ class Observed:
         """The attempts of a job that run; None if the runner did not answer. An unknown runner runs nothing."""
         return None if runner in self.silent else self.last_alive(runner, job_id)
 
-    def of(self, entry: RecoveryEntry) -> Heard:
+    def of(self, entry: RecoveryEntry) -> RunnerReport:
         """The runner's report on a job. Depends on which instance answers and which one holds the newest attempt."""
         runner, job_id = entry.runner, entry.job_id
         alive, reached = self.alive(runner, job_id), self.instances.get(runner, "")
         if alive is None:
             why = self.why.get(runner, "")
-            return Heard(None, f"the {runner} runner does not answer{why and f': {why}'}")
+            return RunnerReport(None, f"the {runner} runner does not answer{why and f': {why}'}")
         attempts = frozenset(self._attempts.get((runner, job_id), ()))
         if elsewhere := held_elsewhere(entry, reached, attempts):
-            return Heard(None, elsewhere, reached, attempts, frozenset(n for n in alive if n < entry.attempt))
-        return Heard(alive, "", reached, attempts)
+            return RunnerReport(None, elsewhere, reached, attempts, frozenset(n for n in alive if n < entry.attempt))
+        return RunnerReport(alive, "", reached, attempts)
 
     def last_alive(self, runner: str, job_id: str) -> frozenset[int]:
         """The attempts that ran in the runner's last answer, which may be from an earlier pass."""
@@ -114,14 +114,14 @@ def plan_actions(
     pairs = [(job_id, old) for job_id, view in views.items() if (old := view.entry.replaces) is not None]
     paired = {job_id for new, old in pairs if old in views and not views[old].entry.retiring for job_id in (new, old)}
     for job_id, view in views.items():
-        heard = observed.of(view.entry)
+        report = observed.of(view.entry)
         own: tuple[Action, ...] | None = None
         if view.waits_for:
             own = (Wait(job_id, view.waits_for),)
         elif view.idle:
-            own = judge(view.entry, heard, view.known)
+            own = judge(view.entry, report, view.known)
         if job_id not in paired and (region := regions.region_of(view.entry)) is not None:
-            together.setdefault(region, []).append(regions.RegionMember(view.entry, view.known, heard.alive, own))
+            together.setdefault(region, []).append(regions.RegionMember(view.entry, view.known, report.alive, own))
         elif own is not None:
             wanted += own
     for region, members in together.items():
@@ -132,9 +132,9 @@ def plan_actions(
         view = views.get(job_id)
         if view is None or view.entry.retiring:
             return None
-        heard, idle = observed.of(view.entry), view.idle and not view.waits_for
-        elsewhere = lying_elsewhere(view.entry.restore_points, view.entry, heard)
-        return Side(view.entry, heard.alive, view.known, idle, view.starting, view.steady, heard.why, elsewhere)
+        report, idle = observed.of(view.entry), view.idle and not view.waits_for
+        elsewhere = lying_elsewhere(view.entry.restore_points, view.entry, report)
+        return Side(view.entry, report.alive, view.known, idle, view.starting, view.steady, report.why, elsewhere)
 
     def no_room(new: RecoveryEntry, old: Side) -> str:
         return _no_room(new, old, held, pools)
@@ -158,8 +158,8 @@ def _disposing(views: Mapping[str, JobView], observed: Observed, found: list[Act
     for job_id, view in views.items():
         entry, idle = view.entry, view.idle and not view.waits_for
         if entry.disposals and idle and job_id not in acted and not (entry.terminal or entry.runner in observed.silent):
-            heard = observed.of(entry)
-            if here := disposable(entry, heard):
+            report = observed.of(entry)
+            if here := disposable(entry, report):
                 out.append(Dispose(job_id, here))
     return out
 
@@ -232,6 +232,6 @@ def slots_held(views: Mapping[str, JobView], observed: Observed, pools: Pools) -
     return held
 
 
-def judge(entry: RecoveryEntry, heard: Heard, known: Knowledge) -> tuple[Action, ...]:
+def judge(entry: RecoveryEntry, report: RunnerReport, known: Knowledge) -> tuple[Action, ...]:
     """The actions on one job, an outside job or any other."""
-    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, heard, known)
+    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, report, known)

@@ -28,7 +28,7 @@ Region = tuple[str, str]
 
 
 class RegionMember(NamedTuple):
-    """A job of a region. alive: as in `Heard`. wanted: the actions of the job by itself; None = nothing is planned now."""
+    """A job of a region. alive: as in `RunnerReport`. wanted: the actions of the job by itself; None = none is planned."""
 
     entry: RecoveryEntry
     known: Knowledge

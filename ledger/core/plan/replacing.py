@@ -29,8 +29,8 @@ _HELD = frozenset(
 
 
 class Side(NamedTuple):
-    """One of the two jobs. alive, why: as in `Heard`. elsewhere: as in `plan.Inherited`. idle: no action on it runs, and
-    its entry is new enough to plan from. starting: the attempt that is being started, 0 = none. steady: whether its
+    """One of the two jobs. alive, why: as in `RunnerReport`. elsewhere: as in `plan.Inherited`. idle: no action on it runs,
+    and its entry is new enough to plan from. starting: the attempt that is being started, 0 = none. steady: whether its
     attempt has run long enough to count as running."""
 
     entry: RecoveryEntry

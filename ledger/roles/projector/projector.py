@@ -22,8 +22,8 @@ from ledger.ports import Marks, Record
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.catching_up import read_up_to
 from ledger.roles.common.events import STRAY_EPOCH_MAX, epoch_after, noops
-from ledger.roles.common.parts import EntryListener, Parts, ProjectorSettings, ignore_entry
 from ledger.roles.common.rejecting import RejectEvents
+from ledger.roles.common.role_parts import EntryListener, Parts, ProjectorSettings, ignore_entry
 from ledger.roles.common.standstill import Standstill
 from ledger.roles.projector.cold_start import ColdStart, begun, from_the_log
 from ledger.roles.projector.term import ProjectorTerm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ledger.core.model.periodic import parse
+from ledger.core.model.periodic_savepoints import parse
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.roles.projector.alarms import Alarms
 

@@ -19,8 +19,8 @@ from ledger.errors import Fenced, LedgerError
 from ledger.ports import Codec, Event, Leadership, Marks, Reader, Record, Writer
 from ledger.roles.common.events import EventFactory
 from ledger.roles.common.own_claims import OwnClaims
-from ledger.roles.common.parts import EntryListener, Parts, ProjectorSettings
 from ledger.roles.common.rejecting import RejectEvents
+from ledger.roles.common.role_parts import EntryListener, Parts, ProjectorSettings
 from ledger.roles.projector.admission import Admission
 from ledger.roles.projector.clocks import LeaderClocks
 

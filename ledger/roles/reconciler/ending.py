@@ -10,8 +10,8 @@ import structlog
 from ledger.core.model.facts import CheckpointRetention, IntentKind, JobResult, RestorePoint, SavepointAsked
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import Ask, Checkpoint, Outcome, Register, Result, parse_register
-from ledger.core.plan.heard import given_up
 from ledger.core.plan.plan import Stop, WantSavepoint
+from ledger.core.plan.runner_report import given_up
 from ledger.ports import CleanTask, DisposeTask, SavepointTask, StopTask, TaskStatus
 from ledger.roles.reconciler.flow_steps import Flow, JobFlow, perform
 from ledger.util import failpoints
@@ -28,7 +28,7 @@ def stop(flow: JobFlow, order: Stop) -> Flow:
     outcome = yield from perform(task)
     flow.note_trouble(order.n, "stopped", outcome)
     # If several attempts cannot be stopped, the last one decides, since a job is retired once.
-    last = order.n == max(flow.memory.heard.alive or (order.n,))
+    last = order.n == max(flow.memory.report.alive or (order.n,))
     if entry.terminal and given_up(entry) and last and not outcome.done:
         yield from retire(flow, forced=True)
 

@@ -16,7 +16,7 @@ import structlog
 from ledger.core.model.facts import AttemptEnded, RestorePoint
 from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import Ended, Outcome, Register, parse_key, partition_of
-from ledger.core.plan.heard import Heard
+from ledger.core.plan.runner_report import RunnerReport
 from ledger.ports import AcknowledgeTask, Clock, Event, FenceTask, RunnerEvent, Task, TaskOutcome, TaskTarget
 from ledger.roles.common.events import EventFactory
 
@@ -55,7 +55,7 @@ class JobMemory:
     #: The runner's verification of restore points, for the next start alone.
     verified: dict[RestorePoint, str] = field(default_factory=dict)
     #: The runner's report when the running flow began. The flow speaks to that instance only.
-    heard: Heard = field(default_factory=lambda: Heard(None))
+    report: RunnerReport = field(default_factory=lambda: RunnerReport(None))
     #: What people read while the flow runs, "" = nothing.
     doing: str = ""
 
@@ -83,8 +83,8 @@ class JobFlow:
 
     @property
     def target(self) -> TaskTarget:
-        """The fields of a task that name the job and the instance that was heard when the flow began."""
-        return {"runner": self.entry.runner, "job_id": self.entry.job_id, "instance": self.memory.heard.instance}
+        """The fields of a task that name the job and the instance that reported when the flow began."""
+        return {"runner": self.entry.runner, "job_id": self.entry.job_id, "instance": self.memory.report.instance}
 
     def settle(self, n: int) -> Flow:
         """Puts all that the runner knows of attempt n on the log, and notes the end of the log once there is no more."""

@@ -18,7 +18,7 @@ from ledger.ports import Executor, Observation, Reader, RecoveryStream, Runner
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.catching_up import read_up_to
 from ledger.roles.common.events import epoch_after, noops
-from ledger.roles.common.parts import Parts
+from ledger.roles.common.role_parts import Parts
 from ledger.roles.reconciler.claims import ROLE, ClaimReader
 from ledger.roles.reconciler.term import ReconcilerSettings, ReconcilerTerm
 from ledger.tasks import Ask, observe

@@ -12,16 +12,16 @@ import structlog
 
 from ledger.core.model.published import Published
 from ledger.core.model.recovery import JobState, RecoveryEntry, same_meaning
-from ledger.core.plan.heard import HELD
 from ledger.core.plan.plan import Action, Confirm, Knowledge, Settle, Start, StartAgain, Wait
 from ledger.core.plan.pools import NO_POOLS, Pools
 from ledger.core.plan.reconcile import JobView, Observed, plan_actions
+from ledger.core.plan.runner_report import HELD
 from ledger.errors import Fenced, LedgerError, TemporaryError
 from ledger.ports import Event, Executor, Marks, Observation, RecoveryStream, Task, Writer
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.events import EventFactory
 from ledger.roles.common.own_claims import OwnClaims
-from ledger.roles.common.parts import Parts
+from ledger.roles.common.role_parts import Parts
 from ledger.roles.common.standstill import Standstill
 from ledger.roles.reconciler.claims import ROLE, ClaimReader
 from ledger.roles.reconciler.flow_runner import FlowRunner
@@ -167,7 +167,7 @@ class ReconcilerTerm:
 
     def _perform(self, action: Action) -> None:
         entry, memory = self.published.entries[action.job_id], self._memory[action.job_id]
-        memory.heard = self._observed.of(entry)
+        memory.report = self._observed.of(entry)
         memory.doing = _doing(action)
         flow = flow_of(action, JobFlow(self._context, entry, memory))
         if flow is not None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ledger.adapters.clock import SystemClock
 from ledger.adapters.local.blobs import FileBlobs
 from ledger.adapters.local.objects import FolderObjects
-from ledger.adapters.runners.subprocess import past_logs
+from ledger.adapters.runners.subprocess import log_retention
 from ledger.adapters.runners.subprocess.agent import Agent
 from ledger.adapters.runners.subprocess.digests import Limits
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
@@ -44,16 +44,16 @@ def test_until_somebody_knows_every_job_is_held() -> None:
     assert seen == [(True, True), (True, True), (True, False), (False, False), (True, True), (False, True)]
 
 
-def test_past_logs_of_a_held_job_neither_go_nor_count(tmp_path: Path) -> None:
+def test_log_retention_of_a_held_job_neither_go_nor_count(tmp_path: Path) -> None:
     held = {"job-0", "job-1"}
     for i in range(6):
         printed_by(tmp_path, f"job-{i}", 1, str(i))
-        past_logs.keep(tmp_path, f"job-{i}", jobs_max=2, held=held.__contains__)
-        os.utime(tmp_path / past_logs.PAST / f"job-{i}", (i, i))
-    assert sorted(path.name for path in (tmp_path / past_logs.PAST).iterdir()) == ["job-0", "job-1", "job-4", "job-5"]
+        log_retention.keep(tmp_path, f"job-{i}", jobs_max=2, held=held.__contains__)
+        os.utime(tmp_path / log_retention.PAST / f"job-{i}", (i, i))
+    assert sorted(path.name for path in (tmp_path / log_retention.PAST).iterdir()) == ["job-0", "job-1", "job-4", "job-5"]
     held.clear()
-    past_logs.keep(tmp_path, "job-5", jobs_max=2, held=held.__contains__)
-    assert sorted(path.name for path in (tmp_path / past_logs.PAST).iterdir()) == ["job-4", "job-5"]
+    log_retention.keep(tmp_path, "job-5", jobs_max=2, held=held.__contains__)
+    assert sorted(path.name for path in (tmp_path / log_retention.PAST).iterdir()) == ["job-4", "job-5"]
 
 
 def test_attempts_of_a_held_job_keep_their_logs_until_it_is_held_no_more(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_attempts_of_a_held_job_keep_their_logs_until_it_is_held_no_more(tmp_pat
         printed_by(tmp_path, "job", n, str(n))
         job.attempts[n] = MarkedAttempt("job", n, job.run_folder(n), phase=Phase.ENDED)
     job._prune()
-    assert all(past_logs.log_folder(tmp_path, "job", n).is_dir() for n in range(1, HISTORY + 4))
+    assert all(log_retention.log_folder(tmp_path, "job", n).is_dir() for n in range(1, HISTORY + 4))
     held.clear()
     job._prune()
     assert sorted(job.attempts) == list(range(4, HISTORY + 4))
-    assert not past_logs.log_folder(tmp_path, "job", 3).exists() and 3 in job.past
+    assert not log_retention.log_folder(tmp_path, "job", 3).exists() and 3 in job.past
 
 
 def test_an_agent_asks_on_behalf_of_its_jobs(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ledger.adapters.local.objects import FolderObjects
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.adapters.memory.restoring import MemoryTarget
+from ledger.adapters.memory.restore_target import MemoryTarget
 from ledger.app.ledger import Ledger
 from ledger.archive.format.redacted import RedactedRecord
 from ledger.archive.proof.proving import prove

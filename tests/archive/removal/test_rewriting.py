@@ -44,8 +44,8 @@ from tests.support.archives.taking import (
     LEFT,
     SECRET,
     WANTED,
+    check_remaining,
     must_be_gone,
-    require_lease,
     take_out,
     verdict_of,
 )
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.slow
 def test_what_is_taken_out_is_gone_and_all_else_is_proved_as_before() -> None:
     archive, store, anchors = an_archive()
     assert take_out(archive) == len(GONE) + len(SECRET)
-    require_lease(archive, anchors)
+    check_remaining(archive, anchors)
     must_be_gone(store)
     assert list(archive.records(TOPIC, 1)) == spread(1)
     before = dict(store.stored)
@@ -97,7 +97,7 @@ def test_joined_and_rewritten_in_any_order(when: str) -> None:
     take_out(archive)
     if when != "after":
         compact(archive, LATER_S)
-    require_lease(archive, anchors)
+    check_remaining(archive, anchors)
     must_be_gone(store)
     assert not store.names("records/")
     assert bool(store.names("rewritten/")) == (when != "before")  # of joined records only the rewritten object is left
@@ -116,7 +116,7 @@ def test_what_a_killed_joiner_has_left_is_cleared_away_after_a_redaction_too() -
     must_be_gone(store)
     compact(archive, LATER_S)
     assert not store.names("records/")
-    require_lease(archive, anchors)
+    check_remaining(archive, anchors)
 
 
 def test_rewritten_again_the_latest_note_counts() -> None:
@@ -124,7 +124,7 @@ def test_rewritten_again_the_latest_note_counts() -> None:
     for part in range(3):
         for one in WANTED:
             take_out(archive, [replace(one, offsets=frozenset(sorted(one.offsets)[part::3]))])
-    require_lease(archive, anchors)
+    check_remaining(archive, anchors)
     must_be_gone(store)
 
 
@@ -133,7 +133,7 @@ def test_more_than_one_note_holds_is_said_in_several(monkeypatch: pytest.MonkeyP
     archive, _, anchors = an_archive()
     take_out(archive)
     assert len({one.sequence for one in archive.chain(TOPIC, 0).rewritten}) > 3
-    require_lease(archive, anchors)
+    check_remaining(archive, anchors)
 
 
 def test_where_no_record_lies_there_is_nothing_to_take_and_that_is_the_end_of_it() -> None:
@@ -229,9 +229,9 @@ def test_files_without_the_column_are_read_and_rewritten() -> None:
         head = again.seal(head, TOPIC_ID, replace(segment, records_sha256=digest))
     assert list(again.records(TOPIC, 0)) == spread(0)
     take_out(again)
-    require_lease(again, [])
+    check_remaining(again, [])
     compact(again, LATER_S)
-    require_lease(again, [])
+    check_remaining(again, [])
     assert anchors
 
 

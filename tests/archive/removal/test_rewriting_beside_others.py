@@ -15,7 +15,17 @@ from ledger.ports import MemoryRecord
 from ledger.util import failpoints
 from tests.support.archives.days import BEGIN_MS, DAY_MS, LATER_S, an_archive, spread
 from tests.support.archives.given import TOPIC, TOPIC_ID, Between, Dying, read_out
-from tests.support.archives.taking import AT, GONE, LEFT, SECRET, WANTED, must_be_gone, require_lease, take_out, verdict_of
+from tests.support.archives.taking import (
+    AT,
+    GONE,
+    LEFT,
+    SECRET,
+    WANTED,
+    check_remaining,
+    must_be_gone,
+    take_out,
+    verdict_of,
+)
 from tests.support.repetitions import DEEP, one_fast
 
 pytestmark = pytest.mark.slow
@@ -41,7 +51,7 @@ def test_killed_anywhere_nothing_else_is_lost_and_the_next_one_goes_on() -> None
             found = list(Archive(store).records(TOPIC, 0))
             assert found in (spread(0), LEFT)
         take_out(Archive(store, "test", lambda: "2026-01-01T00:00:00Z"))
-        require_lease(archive, anchors)
+        check_remaining(archive, anchors)
         must_be_gone(store)
         if done:
             break
@@ -61,7 +71,7 @@ def test_each_failpoint_is_come_to_and_gone_on_from(name: str) -> None:
     verdict = verdict_of(archive, [])
     assert verdict.broken == () and verdict.orphans  # the new objects or the old ones: no reader uses them
     take_out(archive)
-    require_lease(archive, anchors)
+    check_remaining(archive, anchors)
     must_be_gone(store)
 
 
@@ -80,7 +90,7 @@ def test_what_another_has_left_when_it_was_killed_is_deleted_if_it_holds_what_is
     take_out(archive)
     assert left.records not in store.stored
     store.delete(left.leaves)
-    require_lease(archive, anchors)
+    check_remaining(archive, anchors)
     must_be_gone(store)
 
 
@@ -99,7 +109,7 @@ def test_what_another_takes_out_between_looking_and_saying_is_not_brought_back(m
 
     monkeypatch.setattr(archive, "chain", chain)
     take_out(archive, WANTED[:1])
-    require_lease(archive, anchors, strays=True)
+    check_remaining(archive, anchors, strays=True)
     must_be_gone(store)
 
 
@@ -119,7 +129,7 @@ def test_who_joins_and_who_rewrites_see_each_other(where: str, monkeypatch: pyte
     take_out(archive)
     assert list(Archive(store).records(TOPIC, 0)) == LEFT
     compact(archive, LATER_S)
-    require_lease(archive, anchors, strays=True)
+    check_remaining(archive, anchors, strays=True)
     must_be_gone(store)
 
 

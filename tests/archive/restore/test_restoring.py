@@ -15,7 +15,7 @@ from ledger.adapters import avro
 from ledger.adapters.memory.clock import ManualClock
 from ledger.adapters.memory.log import MemoryLog, MemoryReader
 from ledger.adapters.memory.objects import MemoryObjects
-from ledger.adapters.memory.restoring import MemoryTarget
+from ledger.adapters.memory.restore_target import MemoryTarget
 from ledger.archive.format.segments import store_segment
 from ledger.archive.restore.layout import Placed, TopicPair, lay_out
 from ledger.archive.restore.restoring import Restored, Restoring

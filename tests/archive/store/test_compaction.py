@@ -30,7 +30,7 @@ from ledger.archive.store.verifying import verify
 from ledger.cli import app
 from ledger.errors import LedgerError, TemporaryError
 from ledger.ports import Event, MemoryRecord
-from ledger.roles.common.parts import RoleTopics
+from ledger.roles.common.role_parts import RoleTopics
 from tests.support.archives.days import BEGIN_MS, DAY_MS, DAYS, LATER_S, PER_DAY, an_archive, spread
 from tests.support.archives.given import TOPIC, TOPIC_ID, Between, Dying, id_of, read_out
 from tests.support.archives.mutations import spoiled

@@ -23,10 +23,10 @@ from ledger.core.model.facts import (
 )
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.model.registers import Disposed, parse_register, register_name
-from ledger.core.plan.heard import Heard
 from ledger.core.plan.plan import AskSavepoint, Dispose, Retire, Stop, Wait, decide
 from ledger.core.plan.pools import NO_POOLS
 from ledger.core.plan.reconcile import JobView, Observed, plan_actions
+from ledger.core.plan.runner_report import RunnerReport
 from tests.support.registers import (
     DIGEST,
     UNREADABLE,
@@ -209,18 +209,18 @@ BASIC = RecoveryEntry("job", "n", "d", "memory", JobState.RUNNING, "0" * 64, att
     ],
 )  # fmt: skip
 def test_a_job_that_is_over_is_retired_after_that(entry, alive, actions):
-    assert decide(entry, Heard(frozenset(alive))) == actions
+    assert decide(entry, RunnerReport(frozenset(alive))) == actions
 
 
 def test_a_runner_that_is_silent_is_not_asked():
-    assert all(not isinstance(action, Dispose) for action in decide(BASIC, Heard(None)))
+    assert all(not isinstance(action, Dispose) for action in decide(BASIC, RunnerReport(None)))
 
 
 def test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything():
     """The files of its savepoints are left to `jobledger gc`."""
     forced = WinningIntent("CANCEL", 1, "u", 1, "latest", True, "host burnt down", "op")
     over = replace(BASIC, state=JobState.CANCELED, outcome="lost", intent=forced)
-    assert decide(over, Heard(None, "gone")) == (Retire("job", forced=True),)
+    assert decide(over, RunnerReport(None, "gone")) == (Retire("job", forced=True),)
 
 
 def actions(*entries: RecoveryEntry, unread: str = "", answers: bool = True) -> list:

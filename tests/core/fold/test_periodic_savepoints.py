@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ledger.core.fold.fold import fold_job, prunable
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind, SavepointDisposed, SavepointPolicy
-from ledger.core.model.periodic import TRIES_MAX, Periodic, parse
+from ledger.core.model.periodic_savepoints import TRIES_MAX, Periodic, parse
 from ledger.core.model.policies import savepoint_problem
 from ledger.core.model.recovery import JobState, RecoveryEntry
 from ledger.core.model.registers import register_name
-from ledger.core.plan.heard import Heard
 from ledger.core.plan.plan import AskSavepoint, Knowledge, WantSavepoint, decide
+from ledger.core.plan.runner_report import RunnerReport
 from tests.support.registers import DIGEST, UNREADABLE, checkpoint, given, spec, started
 
 SAV = CheckpointKind.SAVEPOINT
@@ -149,27 +149,27 @@ ALIVE = frozenset({2})
 
 
 def test_once_it_is_due_an_ask_is_put_on_the_log():
-    assert decide(RUNNING, Heard(ALIVE)) == (WantSavepoint("job", 2, "periodic-1-3-0", "every 600 s"),)
-    assert decide(replace(RUNNING, savepoint_due=False), Heard(ALIVE)) == ()
-    assert decide(replace(RUNNING, next_ask=""), Heard(ALIVE)) == ()
+    assert decide(RUNNING, RunnerReport(ALIVE)) == (WantSavepoint("job", 2, "periodic-1-3-0", "every 600 s"),)
+    assert decide(replace(RUNNING, savepoint_due=False), RunnerReport(ALIVE)) == ()
+    assert decide(replace(RUNNING, next_ask=""), RunnerReport(ALIVE)) == ()
 
 
 def test_what_stands_is_asked_of_what_runs_before_another_is_wanted():
     open_ = replace(RUNNING, asks=("periodic-1-3-0",), next_ask="periodic-1-3-1", savepoint_due=False)
-    assert decide(open_, Heard(ALIVE)) == (AskSavepoint("job", 2, ("periodic-1-3-0",)),)
-    assert decide(open_, Heard(ALIVE), Knowledge(asked=frozenset({(2, "periodic-1-3-0")}))) == ()
+    assert decide(open_, RunnerReport(ALIVE)) == (AskSavepoint("job", 2, ("periodic-1-3-0",)),)
+    assert decide(open_, RunnerReport(ALIVE), Knowledge(asked=frozenset({(2, "periodic-1-3-0")}))) == ()
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.RUNNING])
 def test_nothing_is_wanted_of_what_does_not_run(state):
     stands = replace(RUNNING, state=state, outcome="failed", outcome_writer="agent-a", next_attempt=3)
     for alive in (ALIVE, frozenset(), None):
-        assert not any(isinstance(action, WantSavepoint) for action in decide(stands, Heard(alive)))
+        assert not any(isinstance(action, WantSavepoint) for action in decide(stands, RunnerReport(alive)))
 
 
 @pytest.mark.parametrize("alive", [frozenset(), frozenset({1, 2}), None])
 def test_what_is_amiss_comes_first(alive):
-    assert not any(isinstance(action, WantSavepoint) for action in decide(RUNNING, Heard(alive)))
+    assert not any(isinstance(action, WantSavepoint) for action in decide(RUNNING, RunnerReport(alive)))
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------

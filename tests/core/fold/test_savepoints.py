@@ -9,8 +9,8 @@ from ledger.core.fold.fold import ASKS_MAX, fold_job, prunable
 from ledger.core.model.facts import CheckpointCompleted, CheckpointKind
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
 from ledger.core.model.registers import register_name
-from ledger.core.plan.heard import Heard
 from ledger.core.plan.plan import AskSavepoint, Knowledge, Stop, decide
+from ledger.core.plan.runner_report import RunnerReport
 from tests.support.registers import UNREADABLE, given, intent
 
 A = "agent-a"
@@ -66,24 +66,26 @@ SUSPENDED = replace(
 
 
 def test_what_runs_is_asked_once_for_each():
-    assert decide(RUNNING, Heard(frozenset({2}))) == (AskSavepoint("job", 2, ("a", "b")),)
+    assert decide(RUNNING, RunnerReport(frozenset({2}))) == (AskSavepoint("job", 2, ("a", "b")),)
     told_a = Knowledge(asked=frozenset({(2, "a")}))
-    assert decide(RUNNING, Heard(frozenset({2})), told_a) == (AskSavepoint("job", 2, ("b",)),)
-    assert decide(RUNNING, Heard(frozenset({2})), Knowledge(asked=frozenset({(2, "a"), (2, "b")}))) == ()
+    assert decide(RUNNING, RunnerReport(frozenset({2})), told_a) == (AskSavepoint("job", 2, ("b",)),)
+    assert decide(RUNNING, RunnerReport(frozenset({2})), Knowledge(asked=frozenset({(2, "a"), (2, "b")}))) == ()
 
 
 def test_the_next_attempt_is_asked_anew():
     asked = Knowledge(asked=frozenset({(1, "a"), (1, "b")}))
-    assert decide(RUNNING, Heard(frozenset({2})), asked) == (AskSavepoint("job", 2, ("a", "b")),)
+    assert decide(RUNNING, RunnerReport(frozenset({2})), asked) == (AskSavepoint("job", 2, ("a", "b")),)
 
 
 def test_what_does_not_run_is_not_asked():
-    assert not any(isinstance(a, AskSavepoint) for a in decide(RUNNING, Heard(frozenset())))
+    assert not any(isinstance(a, AskSavepoint) for a in decide(RUNNING, RunnerReport(frozenset())))
     suspended = replace(RUNNING, state=JobState.SUSPENDED)
-    assert not any(isinstance(a, AskSavepoint) for a in decide(suspended, Heard(frozenset({2}))))
+    assert not any(isinstance(a, AskSavepoint) for a in decide(suspended, RunnerReport(frozenset({2}))))
 
 
 def test_a_suspension_with_a_savepoint_orders_one():
-    assert decide(SUSPENDED, Heard(frozenset({2}))) == (Stop("job", 2, "stopped", "the job is SUSPENDED", savepoint=True),)
+    assert decide(SUSPENDED, RunnerReport(frozenset({2}))) == (
+        Stop("job", 2, "stopped", "the job is SUSPENDED", savepoint=True),
+    )
     plain = replace(SUSPENDED, intent=replace(SUSPENDED.intent, savepoint=False))
-    assert decide(plain, Heard(frozenset({2}))) == (Stop("job", 2, "stopped", "the job is SUSPENDED"),)
+    assert decide(plain, RunnerReport(frozenset({2}))) == (Stop("job", 2, "stopped", "the job is SUSPENDED"),)

@@ -9,7 +9,6 @@ import pytest
 
 from ledger.core.model.facts import OnStall, RestorePoint, StallPolicy
 from ledger.core.model.recovery import JobState, RecoveryEntry, WinningIntent
-from ledger.core.plan.heard import ANY_INSTANCE, Heard, lying_elsewhere
 from ledger.core.plan.plan import (
     NOTHING,
     Close,
@@ -28,6 +27,7 @@ from ledger.core.plan.plan import (
 )  # fmt: skip
 from ledger.core.plan.pools import Pool, Pools
 from ledger.core.plan.reconcile import JobView, Observed, slots_held
+from ledger.core.plan.runner_report import ANY_INSTANCE, RunnerReport, lying_elsewhere
 
 J = "job"
 SETTLED_1 = Knowledge(settled=frozenset({1}))
@@ -116,16 +116,20 @@ CASES: list[tuple[str, RecoveryEntry, frozenset[int] | None, Knowledge, list[Any
 
 @pytest.mark.parametrize(("entry_", "alive_", "known", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_decide(entry_: RecoveryEntry, alive_: frozenset[int] | None, known: Knowledge, wanted: list[Any]) -> None:
-    actions = decide(entry_, Heard(alive_, "silent"), known)
+    actions = decide(entry_, RunnerReport(alive_, "silent"), known)
     assert len(actions) == len(wanted)
     for action, want in zip(actions, wanted, strict=True):
         assert isinstance(action, want) if isinstance(want, type) else (action == want and type(action) is type(want))
 
 
 def test_the_order_of_a_stop_is_its_outcome() -> None:
-    assert [a.outcome for a in decide(CANCELLING, Heard(alive(1))) if isinstance(a, Stop)] == ["canceled"]
-    assert [a.outcome for a in decide(entry("FAILING", attempt=1), Heard(alive(1))) if isinstance(a, Stop)] == ["stopped"]
-    assert [a.outcome for a in decide(entry("SUSPENDED", attempt=1), Heard(alive(1))) if isinstance(a, Stop)] == ["stopped"]
+    assert [a.outcome for a in decide(CANCELLING, RunnerReport(alive(1))) if isinstance(a, Stop)] == ["canceled"]
+    assert [a.outcome for a in decide(entry("FAILING", attempt=1), RunnerReport(alive(1))) if isinstance(a, Stop)] == [
+        "stopped"
+    ]
+    assert [a.outcome for a in decide(entry("SUSPENDED", attempt=1), RunnerReport(alive(1))) if isinstance(a, Stop)] == [
+        "stopped"
+    ]
 
 
 # -- several instances of a runner ---------------------------------------------------------------------------------------
@@ -189,16 +193,16 @@ def test_what_holds_an_attempt_holds_its_slots_whoever_answers() -> None:
 def test_only_the_instance_that_made_a_restore_point_can_call_it_invalid() -> None:
     mine, theirs, outside = RestorePoint(2, 1, "/m"), RestorePoint(1, 7, "/t"), RestorePoint(0, 0, "/o")
     points = (mine, theirs, outside)
-    heard = answers((2, False)).of(RESTARTING)
-    assert lying_elsewhere(points, RESTARTING, heard) == (theirs,)
-    assert lying_elsewhere(points, replace(RESTARTING, intent=forced("RETRY", 1)), heard) == ()
+    report = answers((2, False)).of(RESTARTING)
+    assert lying_elsewhere(points, RESTARTING, report) == (theirs,)
+    assert lying_elsewhere(points, replace(RESTARTING, intent=forced("RETRY", 1)), report) == ()
     assert lying_elsewhere(points, RESTARTING, answers(instance="").of(RESTARTING)) == ()
 
 
 def test_what_an_instance_made_of_the_newest_attempt_lies_with_it_though_it_has_forgotten_that() -> None:
     points = (RestorePoint(1, 1, "a"), RestorePoint(2, 7, "b"))
     entry = replace(RESTARTING, attempt=2, instance="here")
-    forgetful = Heard(frozenset(), instance="here")
+    forgetful = RunnerReport(frozenset(), instance="here")
     assert lying_elsewhere(points, entry, forgetful) == points[:1]
     assert lying_elsewhere(points, entry, forgetful._replace(instance="there")) == points
 
@@ -206,5 +210,5 @@ def test_what_an_instance_made_of_the_newest_attempt_lies_with_it_though_it_has_
 def test_one_fence_settles_however_often_the_log_moves_on() -> None:
     """The entry reaches the end that the log had at the time of the fence."""
     fenced = Knowledge(confirmed=True, fenced=frozenset({2}))
-    (action,) = decide(RUNNING, Heard(alive()), fenced)
+    (action,) = decide(RUNNING, RunnerReport(alive()), fenced)
     assert isinstance(action, Wait) and action.reason.startswith("attempt 2 is fenced; its entry")

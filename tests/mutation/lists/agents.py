@@ -7,7 +7,7 @@ from tests.mutation.mutant import Mutant
 RUNNER = "ledger/adapters/runners/subprocess"
 VERDICTS, PROCS = f"{RUNNER}/supervisor/verdicts.py", f"{RUNNER}/supervisor/procs.py"
 FILES, LOGS = f"{RUNNER}/supervisor/files.py", f"{RUNNER}/supervisor/logs.py"
-RETENTION, HOLDS, PAST = f"{RUNNER}/retention.py", f"{RUNNER}/holds.py", f"{RUNNER}/past_logs.py"
+RETENTION, HOLDS, PAST = f"{RUNNER}/retention.py", f"{RUNNER}/holds.py", f"{RUNNER}/log_retention.py"
 SENDER = f"{RUNNER}/sender.py"
 JUDGED, SIGNALLED = "tests/adapters/runners/test_verdicts.py::", "test_a_signal_is_128_and_its_number_as_shells_say"
 LIVING, WRITTEN = "tests/adapters/runners/test_processes.py::", "tests/adapters/runners/test_files.py::"
@@ -129,12 +129,12 @@ MUTANTS = (
     ),
     Mutant(
         "held-logs-are-deleted", PAST, " and not held(path.name)", "",
-        (f"{HELD}test_past_logs_of_a_held_job_neither_go_nor_count",),
+        (f"{HELD}test_log_retention_of_a_held_job_neither_go_nor_count",),
         "logs of a pinned job are lost",
     ),
     Mutant(
         "newest-past-logs-go-first", PAST, "path.stat().st_mtime)[", "-path.stat().st_mtime)[",
-        ("tests/adapters/runners/test_past_logs.py::test_the_logs_that_are_past_the_longest_go_first",),
+        ("tests/adapters/runners/test_log_retention.py::test_the_logs_that_are_past_the_longest_go_first",),
         "the logs of a job are deleted as soon as it is forgotten",
     ),
     Mutant(

@@ -224,8 +224,8 @@ GUARANTEES = {
     ),
     "The ledger never starts or stops an outside job": Mutant(
         "an-outside-job-is-planned-as-ours", "ledger/core/plan/reconcile.py",
-        "    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, heard, known)",
-        "    return decide(entry, heard, known)",
+        "    return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, report, known)",
+        "    return decide(entry, report, known)",
         ("tests/producer/test_outside_with_roles.py",),
         "the ledger starts outside jobs or records them as lost",
     ),

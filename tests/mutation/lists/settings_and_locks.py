@@ -11,7 +11,7 @@ MEMORY, KEYS = "ledger/adapters/memory/objects.py", "ledger/adapters/ed25519.py"
 UNPACKING = "ledger/adapters/runners/subprocess/unpacking.py"
 KAFKA = "ledger/adapters/kafka"
 WRITER, SENDER, RESTORING, TOPICS, LOG = (
-    f"{KAFKA}/{name}.py" for name in ("writer", "sender", "restoring", "topics", "log")
+    f"{KAFKA}/{name}.py" for name in ("writer", "sender", "restore_target", "topics", "log")
 )
 LOCKED, STORED = "tests/adapters/test_file_lock.py::", "tests/contract/test_objects.py::"
 SAFE, JUDGED = "tests/adapters/test_safety_settings.py::", "tests/adapters/test_topics.py::test_rules"

@@ -34,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-silent-runner-is-waited-for-though-the-job-was-given-up", PLAN,
-        "        here = () if silent else disposable(entry, heard)", "        here = disposable(entry, heard)",
+        "        here = () if silent else disposable(entry, report)", "        here = disposable(entry, report)",
         ("tests/core/fold/test_disposed.py::test_a_forced_cancel_is_retired_without_a_runner_that_could_delete_anything",),
         "a forced cancel of a job on a lost host never ends",
     ),

@@ -60,7 +60,7 @@ def verdict_of(archive: Archive, anchors: list[Head]) -> PartitionVerdict:
     return verify(Archive(archive.store), anchors)[0]
 
 
-def require_lease(archive: Archive, anchors: list[Head], strays: bool = False) -> None:
+def check_remaining(archive: Archive, anchors: list[Head], strays: bool = False) -> None:
     """Checks the remaining archive: every anchor proves it, and the removed values are gone. strays: orphan objects are
     allowed, as a superseded writer may leave them; they hold no removed value."""
     heads = [*anchors, archive.head(TOPIC, 0)]

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from ledger.adapters.runners.one_instance import OneInstance
-from ledger.adapters.runners.subprocess import content, past_logs, restore
+from ledger.adapters.runners.subprocess import content, log_retention, restore
 from ledger.adapters.runners.subprocess.cleanup import delete_job
 from ledger.adapters.runners.subprocess.digests import Checks, Digests
 from ledger.adapters.runners.subprocess.events import EventMaker, Sequences
@@ -267,7 +267,7 @@ class Agent:
                 raise TemporaryError(f"attempt {alive[0]} of {job_id} is alive", hint="Stop it, then try again.")
             self._maker.sequences.save()  # the event files that hold the numbers are deleted below
             self._jobs.forget(job)
-            past_logs.keep(self.folder, job_id, held=self._held)
+            log_retention.keep(self.folder, job_id, held=self._held)
             delete_job(job.folder)
 
     def kept(self) -> list[RunnerStorage]:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ledger.adapters.runners.plain import point_from_json, point_to_json
+from ledger.adapters.runners.subprocess.log_retention import log_folder
 from ledger.adapters.runners.subprocess.orphan_processes import supervisor_of
-from ledger.adapters.runners.subprocess.past_logs import log_folder
 from ledger.adapters.runners.subprocess.supervisor import checkpoints, procs
 from ledger.adapters.runners.subprocess.supervisor.files import create_once, read_json, to_json, write_durably
 from ledger.core.model.facts import CheckpointKind, RestorePoint

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.adapters.runners.subprocess.folders import log_paths
-from ledger.adapters.runners.subprocess.past_logs import is_past, log_folder
+from ledger.adapters.runners.subprocess.log_retention import is_past, log_folder
 from ledger.adapters.runners.subprocess.supervisor.files import read_json
 from ledger.errors import NotFound
 from ledger.ports import Clock

@@ -20,7 +20,7 @@ HELD = "is held by"
 ANY_INSTANCE = "*"
 
 
-class Heard(NamedTuple):
+class RunnerReport(NamedTuple):
     """The runner's report on a job.
 
     alive: attempts that run; None = no instance that answers can speak for the newest attempt, and `why` tells the reason.
@@ -55,19 +55,19 @@ def held_elsewhere(entry: RecoveryEntry, reached: str, attempts: frozenset[int])
     return f"attempt {n} {HELD} {holder}, which this reconciler can't reach{reached and f' ({reached} answers)'}"
 
 
-def disposable(entry: RecoveryEntry, heard: Heard) -> tuple[RestorePoint, ...]:
+def disposable(entry: RecoveryEntry, report: RunnerReport) -> tuple[RestorePoint, ...]:
     """Disposed savepoints whose files the instance that answers can delete."""
-    elsewhere = lying_elsewhere(entry.disposals, entry, heard)
+    elsewhere = lying_elsewhere(entry.disposals, entry, report)
     return tuple(point for point in entry.disposals if point not in elsewhere)
 
 
-def lying_elsewhere(points: Iterable[RestorePoint], entry: RecoveryEntry, heard: Heard) -> tuple[RestorePoint, ...]:
+def lying_elsewhere(points: Iterable[RestorePoint], entry: RecoveryEntry, report: RunnerReport) -> tuple[RestorePoint, ...]:
     """Restore points that another instance made than the one that answers. If this one cannot read them, they may still be
     valid. Excludes those of attempts that an operator gave up, those from outside the ledger, and those of the newest
     attempt if this instance holds it."""
-    if heard.instance in ("", ANY_INSTANCE):
+    if report.instance in ("", ANY_INSTANCE):
         return ()
-    own = heard.attempts | ({entry.attempt} if entry.instance == heard.instance else set())
+    own = report.attempts | ({entry.attempt} if entry.instance == report.instance else set())
     given_up = covered(entry)
     return tuple(point for point in points if point.attempt > given_up and point.attempt not in own)
 

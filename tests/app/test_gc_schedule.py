@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from ledger.app.collecting_on_schedule import Collections, Command, command_of
+from ledger.app.gc_schedule import Collections, Command, command_of
 from ledger.config.config import load_config
 from tests.support.waiting import until
 
