@@ -45,7 +45,7 @@ def test_zookeeper_if_it_is_named(tmp_path: Path) -> None:
     config = load(tmp_path, chroot="/a")
     made = Ledger.open(config).leadership("projector")
     assert isinstance(made, ZooKeeperLeadership)
-    assert made._keeper._path == "/a/test.leaders/projector"
+    assert made._strategy._path == "/a/test.leaders/projector"
     assert not made.valid()  # no connection was started for it
     assert not made._started
     made.close()
@@ -56,7 +56,7 @@ def test_zookeeper_if_it_is_named(tmp_path: Path) -> None:
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name == "kazoo" or name.startswith("kazoo.")]:
         monkeypatch.delitem(sys.modules, module)
-    for module in ("leadership", "keeper", "link", "client"):
+    for module in ("leadership", "node_strategy", "link", "client"):
         monkeypatch.delitem(sys.modules, f"ledger.adapters.zookeeper.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "kazoo", None)
     for ask in (
