@@ -23,7 +23,7 @@ from ledger.util.failpoints import VARIABLE
 
 LOOK_S = 1.0
 TIMEOUT_S = 3600.0
-TOLD_MAX = 1000
+SHOWN_MAX = 1000
 TAIL_BYTES = 2000
 STOP_S = 5.0
 log = structlog.get_logger("reconciler")
@@ -108,9 +108,9 @@ class Collections:
 
 def tell(answer: Mapping[str, Any]) -> None:
     """Logs the deleted items, and the items that could not be deleted."""
-    for row in answer["deleted"][:TOLD_MAX]:
+    for row in answer["deleted"][:SHOWN_MAX]:
         log.info("collected", **{name: row[name] for name in ("kind", "job_id", "where", "size", "evidence")})
-    for row in answer["left"][:TOLD_MAX]:
+    for row in answer["left"][:SHOWN_MAX]:
         log.warning("left", kind=row["kind"], job_id=row["job_id"], where=row["where"], reason=row["why"])
     log.info(
         "garbage", deleted=len(answer["deleted"]), left=len(answer["left"]), spared=len(answer["spared"]),

@@ -203,5 +203,5 @@ def guarded(ledger: Ledger) -> tuple[dict[str, Runner], BlobStore]:
 
     held_by = pinning.held_by(ledger)
     # A SparingRunner is a runner: attributes that it lacks come from the wrapped runner.
-    spared: dict[str, Any] = {name: pin_guard.SparingRunner(one, held_by) for name, one in ledger.runners.items()}
+    spared: dict[str, Any] = {name: pin_guard.PinGuardedRunner(one, held_by) for name, one in ledger.runners.items()}
     return spared, pin_guard.PinGuardedBlobStore(ledger.blobs, held_by)

@@ -47,7 +47,7 @@ class PinGuardedBlobStore:
         return self._blobs.delete(blob)
 
 
-class SparingRunner:
+class PinGuardedRunner:
     """A runner whose `dispose` keeps the restore points of pinned jobs. Implements `ports.Runner`: every other
     attribute is the wrapped runner's, including attributes that not every runner has."""
 
@@ -55,7 +55,7 @@ class SparingRunner:
         self._runner, self._held_by = runner, held_by
 
     def only(self, instance: str) -> Runner:
-        return SparingRunner(self._runner.only(instance), self._held_by)
+        return PinGuardedRunner(self._runner.only(instance), self._held_by)
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
         """Disposes the restore points, unless the job is pinned."""

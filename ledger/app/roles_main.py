@@ -87,9 +87,9 @@ def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.
     agent_folder.require_agent_folder(ledger)
     ledger.blobs  # noqa: B018  # executors make their own, much later; wrong settings raise now
     folder = config.dir / "spark"
-    foreign = frozenset(wiring.plugins())
+    plugins = frozenset(wiring.plugins())
     spark = start_session(
-        folder, slots=SLOTS + len(foreign), daemon=worker_daemon.__name__, settings=config.spark_settings()
+        folder, slots=SLOTS + len(plugins), daemon=worker_daemon.__name__, settings=config.spark_settings()
     )
     try:
         stream = SparkRecoveryStream(
@@ -98,7 +98,7 @@ def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.
         )  # fmt: skip
         executor = SparkExecutor(
             spark, partial(task_context, config), config.reconciler.action_timeout_s,
-            SLOTS, partial(wiring.preload, config), foreign,
+            SLOTS, partial(wiring.preload, config), plugins,
         )  # fmt: skip
         settings = ReconcilerSettings(
             observe_interval_s=config.reconciler.observe_interval_s,

@@ -138,15 +138,15 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
     archive, found = Archive(ZipObjects(world.bundle)), []
     any_proofs, here = bundle_proofs.carries_any(archive.store), set(archive.partitions())
     seal = sealing.check(archive.store)
-    told_of = _reaching(archive.store, seal)
-    for tp in sorted({*here, *bundle_proofs.partitions(archive.store), *told_of, *seal.broken}):
+    reported = _reaching(archive.store, seal)
+    for tp in sorted({*here, *bundle_proofs.partitions(archive.store), *reported, *seal.broken}):
         own = verify_partition(archive.store, *tp, [])
         own = replace(own, broken=(*own.broken, *seal.broken.get(tp, ())))
         where, lines = f"{own.topic}[{own.partition}]", list[str]()
         # A chain that ends earlier may lack no record: the end of a transaction has an offset too.
-        if tp in told_of and (tp not in here or own.sealed > told_of[tp] + 1):
+        if tp in reported and (tp not in here or own.sealed > reported[tp] + 1):
             goes = "nothing of it is in the bundle" if tp not in here else f"it goes up to offset {own.sealed - 1}"
-            other = Broken(0, 0, f"{goes}, and the bundle says up to offset {told_of[tp]}")
+            other = Broken(0, 0, f"{goes}, and the bundle says up to offset {reported[tp]}")
             own = replace(own, broken=(*own.broken, other))
         try:
             carried = bundle_proofs.read(archive.store, tp)

@@ -43,12 +43,12 @@ def folded(rows: Iterable[Row], state: Callable[[Row], Hashable] | None = None) 
 
 def _run_of(row: Mapping[str, Any]) -> tuple[str, bool] | None:
     """The run that a record belongs to: attempt, and whether it is a removal; None: it is a row by itself."""
-    kind, _, place = row["register"].partition("/")
+    kind, _, rest = row["register"].partition("/")
     if kind != "checkpoint" or row["skew"] or row.get("redacted") or not row["readable"]:
         return None
     if not row["tombstone"] and (row["fact"] or {}).get("kind") != "CHECKPOINT":
         return None
-    return place.partition("/")[0], row["tombstone"]
+    return rest.partition("/")[0], row["tombstone"]
 
 
 def _one(run: list[Row]) -> Row:

@@ -38,12 +38,12 @@ def demo(input_: Input = None, folder: Dir = None) -> None:
 
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty.", hint="The demonstration wants a folder of its own.")
-    place = folder or Path(tempfile.mkdtemp(prefix="jobledger-demo-"))
-    holds = play(place.resolve(), input_ or (), lambda line: print(line, flush=True))
+    into = folder or Path(tempfile.mkdtemp(prefix="jobledger-demo-"))
+    holds = play(into.resolve(), input_ or (), lambda line: print(line, flush=True))
     if folder is None and holds:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(into, ignore_errors=True)
     elif not holds:
-        print(f"what happened lies in {place}")
+        print(f"what happened lies in {into}")
         raise typer.Exit(1)
 
 

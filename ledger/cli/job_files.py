@@ -27,11 +27,11 @@ class JobFile:
     spec: JobSubmitted
 
 
-def read(places: Iterable[Path]) -> list[JobFile]:
+def read(paths: Iterable[Path]) -> list[JobFile]:
     """The jobs of files, and of the files *.toml of folders, by name. Raises: UsageError with every error of every
     file."""
     found, wrong = list[JobFile](), list[str]()
-    for path in _paths(places):
+    for path in _paths(paths):
         try:
             found.append(_job(path))
         except UsageError as error:
@@ -46,12 +46,12 @@ def read(places: Iterable[Path]) -> list[JobFile]:
     return found
 
 
-def _paths(places: Iterable[Path]) -> list[Path]:
+def _paths(given: Iterable[Path]) -> list[Path]:
     paths: list[Path] = []
-    for place in places:
-        inside = sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else [place]
+    for path in given:
+        inside = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
         if not inside:
-            raise UsageError(f"{place} holds no *{SUFFIX}.")
+            raise UsageError(f"{path} holds no *{SUFFIX}.")
         paths += inside
     return list(dict.fromkeys(paths))
 

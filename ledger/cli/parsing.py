@@ -221,7 +221,7 @@ def restore_point(text: str | None) -> RestorePoint | None:
     return RestorePoint(0, 0, text if "://" in text else str(Path(text).expanduser().absolute()))
 
 
-def place_to_begin(text: str) -> str:
+def start_point(text: str) -> str:
     """latest, scratch, a restore point of the job as ATTEMPT/ID, or a location. A path means a file on this host."""
     if text in ("latest", "scratch") or "://" in text or re.fullmatch(r"[1-9][0-9]*/[0-9]+", text):
         return text

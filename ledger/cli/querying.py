@@ -50,7 +50,7 @@ def query(world: Context, sql: Sql, output: Output = Form.table) -> None:
             world.printer.rows(rows, columns, empty="no rows")
         else:
             Printer(Format(output)).rows(answer.rows, [])
-        left_out = [*opened.foreign, *opened.left_out(text)]
+        left_out = [*opened.mixed_folders, *opened.left_out(text)]
     for line in left_out:
         world.printer.note(line)
     world.printer.note(_reach(opened.sealed))

@@ -336,7 +336,7 @@ def _reject_row(reject: Reject) -> dict[str, Any]:
     """A row with bytes as text; other bytes as \\x…."""
     headers = [[name, _text(value)] for name, value in reject.headers]
     bytes_of = {"key": _text(reject.key), "value_head": _text(reject.value_head), "headers": headers}
-    return {"place": reject.place, **to_plain(reject), **bytes_of}
+    return {"place": reject.origin, **to_plain(reject), **bytes_of}
 
 
 def _text(value: bytes | None) -> str | None:

@@ -110,7 +110,7 @@ def replace(
     changes["stall_policy"] = parsing.stall_policy(*stalls) if any(value is not None for value in stalls) else None
     periodic = savepoint_interval is not None or savepoint_keep is not None
     changes["savepoint_policy"] = parsing.savepoint_policy(savepoint_interval, savepoint_keep) if periodic else None
-    place = parsing.place_to_begin(from_)
+    start = parsing.start_point(from_)
     variables, limits = parsing.environment(env or ()), specs.limits(memory, stop_grace)
     with unwinding(), session.client(world, "submitting") as (client, tell), ExitStack() as stack:
         old_id, old = client.to_replace(client.resolve(job, retired=True, taking_over=False), id_)
@@ -122,7 +122,7 @@ def replace(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobledger-replace-")))
         blob = _blob(client, old, folder, command or [], graph or [], variables, limits)
         job_id = client.replace(
-            old_id, spec, blob, from_=place, reason=reason.strip(), job_id=id_, unique=unique, named=tell
+            old_id, spec, blob, from_=start, reason=reason.strip(), job_id=id_, unique=unique, named=tell
         )  # fmt: skip
         if wait:
             tell(f"waiting until {job_id} runs in place of {old_id}")

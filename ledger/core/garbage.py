@@ -76,7 +76,7 @@ class Claims:
 
 
 class Orphan(NamedTuple):
-    lying: StoredItem
+    item: StoredItem
     evidence: str
     name: str = ""
     namespace: str = ""
@@ -85,7 +85,7 @@ class Orphan(NamedTuple):
 class Retained(NamedTuple):
     """An object that may be garbage but stays, because that is not certain or a pin holds it."""
 
-    lying: StoredItem
+    item: StoredItem
     why: str
 
 
@@ -132,7 +132,7 @@ def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
         graphs=frozenset(graphs),
         points=frozenset(point.location for point in points if point is not None),
         begins=begins,
-        disposed=frozenset(gone.location for place in job.disposed if (gone := job.disposal(*place)) is not None),
+        disposed=frozenset(gone.location for point in job.disposed if (gone := job.disposal(*point)) is not None),
         state=state,
         keeps=any(result is not None and result.restore_point is not None for result in results),
         name=named.name if named else "",
@@ -141,7 +141,7 @@ def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
 
 
 def judge(
-    lying: Iterable[StoredItem],
+    items: Iterable[StoredItem],
     claims: Mapping[str, Claims],
     read_to: Callable[[str], str],
     grace_s: float,
@@ -159,7 +159,7 @@ def judge(
     orphans: list[Orphan] = []
     spared: list[Retained] = []
     young = 0
-    for one in lying:
+    for one in items:
         claim = claims.get(one.job_id, UNKNOWN_JOB)
         if claim.why_unread:
             spared.append(Retained(one, claim.why_unread))
@@ -173,7 +173,7 @@ def judge(
             spared.append(Retained(one, "it is older than this log: another one may have known it"))
         else:
             orphans.append(Orphan(one, why, claim.name, claim.namespace))
-    orphans.sort(key=lambda orphan: (orphan.lying.job_id, orphan.lying.where, orphan.lying.kind))
+    orphans.sort(key=lambda orphan: (orphan.item.job_id, orphan.item.where, orphan.item.kind))
     return Classified(tuple(orphans), tuple(spared), young)
 
 

@@ -57,7 +57,7 @@ class Why:
 
 def write(
     store: ObjectStore, then: Source, cut: Cut, jobs: Collection[str], why: Why, decoded: Callable[[Record], Decoded],
-    archived: Archived, lag_s: Mapping[str, float], now_s: float, carried: Carrying = lambda _place, _leaves: None,
+    archived: Archived, lag_s: Mapping[str, float], now_s: float, carried: Carrying = lambda _tp, _leaves: None,
 ) -> int:  # fmt: skip
     """Writes the ledger of a moment into an empty store. Returns the number of records. Call `seal` afterwards.
 
@@ -85,8 +85,8 @@ def write(
         name = f"{short}[{partition}]"
         sure[name] = seen.sure_from_s
         known = [*(archived[tp].expired if tp in archived else ()), *hidden.get(tp, ())]
-        if of_place := [row for one in known if (row := plain(one, set(jobs)))]:
-            expired[name] = of_place
+        if of_partition := [row for one in known if (row := plain(one, set(jobs)))]:
+            expired[name] = of_partition
     about = About(
         why.made_at, why.made_by, why.reason, tuple(jobs), topics["events"], topics["recovery"], then.topics.rejects,
         keep=then.keep,

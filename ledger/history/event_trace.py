@@ -47,11 +47,11 @@ def _read(source: Source, cut: Mapping[int, int], table: RegisterTable, job_id: 
     later: list[list[Record]] = [[] for _ in range(table.partitions)]
     only = None if job_id is None else source.partition_of(job_id)
     topic = source.topics.events
-    places = {(topic, partition): at for partition, at in cut.items()}
-    with Tail(until(source, places), [topic], only) as below:
+    offsets = {(topic, partition): at for partition, at in cut.items()}
+    with Tail(until(source, offsets), [topic], only) as below:
         for records in below.to_end():
             table.apply([one for one in records if one.offset() < cut.get(one.partition(), 0)], tell_touched=False)
-    with Tail(since(source, places), [topic], only) as tail:
+    with Tail(since(source, offsets), [topic], only) as tail:
         for records in tail.to_end():
             for record in records:
                 if record.offset() >= cut.get(record.partition(), 0):

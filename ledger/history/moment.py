@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 _AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)\Z")
 _SPAN = re.compile(r"[0-9]+(?:\.[0-9]+)?[^\W\d_]{1,7}\Z")  # no event id looks like this, so it is a mistyped time
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_PLACE = re.compile(r"(events|recovery)\[(0|[1-9][0-9]{0,8})\]@(-1|0|[1-9][0-9]{0,17})\Z")
+_OFFSET = re.compile(r"(events|recovery)\[(0|[1-9][0-9]{0,8})\]@(-1|0|[1-9][0-9]{0,17})\Z")
 _EVENT_ID = re.compile(r"[!-~]{1,200}\Z")
 FORMS = "a time (2026-01-31T14:05:00Z), 15m ago, events[P]@OFFSET[,…], or the id of an event"
 
@@ -42,7 +42,7 @@ def parse(text: str, now_s: float) -> Moment:
     if ago := _AGO.match(text):
         return Moment(time_s=now_s - float(ago[1]) * _UNIT_S[ago[2]])
     if "@" in text:
-        return Moment(last=_places(text))
+        return Moment(last=_parse_cut(text))
     if re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ]|\Z)", text):
         moment = datetime.fromisoformat(text.upper())
         return Moment(time_s=(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
@@ -55,10 +55,10 @@ def parse(text: str, now_s: float) -> Moment:
     raise ValueError(f"not {FORMS}")
 
 
-def _places(text: str) -> Cut:
+def _parse_cut(text: str) -> Cut:
     tps: dict[tuple[str, int], int] = {}
     for part in text.split(","):
-        match = _PLACE.match(part.strip())
+        match = _OFFSET.match(part.strip())
         if match is None:
             raise ValueError(f"{part.strip()!r} is not events[P]@OFFSET or recovery[P]@OFFSET")
         tp = match[1], int(match[2])

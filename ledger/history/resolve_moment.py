@@ -70,7 +70,7 @@ def as_of(
             continue
         if (tp in named or not hole) and _has_all(sealed, end, own_s if end < by_time[tp] else time_s):
             continue
-        raise (refusal or partial(_may_be_gone, lag_s))(tp, sealed, end)
+        raise (refusal or partial(_may_be_compacted, lag_s))(tp, sealed, end)
     short = {topic: name for name, topic in names.items()}
     named_ends = {(short[topic], partition): end for (topic, partition), end in cut.items()}
     then = HistoricalLog(log, cut, archived, Want(thin=thin), left_out_between(source, cut, cut, archived), holes)
@@ -222,7 +222,9 @@ def _hole(sealed: SealedRecords | None, behind: int, whole_s: float) -> bool:
     return max((span.greatest_s for span in sealed.spans), default=0.0) < whole_s
 
 
-def _may_be_gone(lag_s: Mapping[str, float], tp: TopicPartition, sealed: SealedRecords | None, end: int) -> LedgerError:
+def _may_be_compacted(
+    lag_s: Mapping[str, float], tp: TopicPartition, sealed: SealedRecords | None, end: int
+) -> LedgerError:
     if sealed is None:
         has = "there is no archive"
     elif sealed.next <= end:

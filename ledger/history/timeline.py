@@ -109,7 +109,7 @@ class Timeline:
     runs: tuple[AttemptSpan, ...]
     marks: tuple[CheckpointMark, ...]
     acts: tuple[Operation, ...]
-    reigns: tuple[LeadershipSpan, ...]
+    leaderships: tuple[LeadershipSpan, ...]
     begin_s: float
     end_s: float
     moment_s: float
@@ -119,7 +119,7 @@ class Timeline:
 
 def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> Timeline:
     """Reads the job's partition of both topics. moment_s: the present time; None = that of the last record."""
-    log, reigns, last_s = JobLog(source, job_id), list[LeadershipSpan](), 0.0
+    log, leaderships, last_s = JobLog(source, job_id), list[LeadershipSpan](), 0.0
     if moment_s is not None:  # else the time of the last record counts
         source = picked(source, (f"{job_id}/".encode(), b"~claim/"))
     with Tail(source, [source.topics.events, source.topics.recovery], log.partition) as tail:
@@ -128,11 +128,11 @@ def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> T
             for record in records:
                 last_s = max(last_s, record.timestamp()[1] / 1000)
                 if (claim := r.parse_claim(record.key())) is not None and record.value() is not None:
-                    reigns.append(_reign(source, record, *claim))
-    return timeline(job_id, log.history(), reigns, last_s if moment_s is None else moment_s)
+                    leaderships.append(_leadership(source, record, *claim))
+    return timeline(job_id, log.history(), leaderships, last_s if moment_s is None else moment_s)
 
 
-def _reign(source: Source, record: Record, role: str, epoch: int) -> LeadershipSpan:
+def _leadership(source: Source, record: Record, role: str, epoch: int) -> LeadershipSpan:
     """The span of a claim. The key holds role and epoch; a readable value adds writer and reason."""
     at_s = record.timestamp()[1] / 1000
     try:
@@ -142,7 +142,9 @@ def _reign(source: Source, record: Record, role: str, epoch: int) -> LeadershipS
     return LeadershipSpan(role, epoch, at_s, said.writer, said.reason)
 
 
-def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[LeadershipSpan], moment_s: float) -> Timeline:
+def timeline(
+    job_id: str, records: Iterable[HistoryRecord], leaderships: Sequence[LeadershipSpan], moment_s: float
+) -> Timeline:
     """The timeline of a job. records: of the job in log order, with tombstones. The first record of a register counts."""
     first: dict[str, HistoryRecord] = {}
     removed = set[str]()
@@ -168,7 +170,7 @@ def timeline(job_id: str, records: Iterable[HistoryRecord], reigns: Sequence[Lea
     named = spec or result
     return Timeline(
         job_id, named.name if named else "", named.namespace if named else "", named.runner if named else "",
-        tuple(runs), tuple(marks), tuple(acts), tuple(_reigns(reigns, begin_s, end_s)), begin_s, end_s, moment_s,
+        tuple(runs), tuple(marks), tuple(acts), tuple(_reigns(leaderships, begin_s, end_s)), begin_s, end_s, moment_s,
         tuple(_stalls(spec, runs, marks, end_s)), _wait(job, entry, runs, at, begin_s, end_s),
     )  # fmt: skip
 
@@ -285,11 +287,11 @@ def _act(record: HistoryRecord) -> Operation | None:
             return None
 
 
-def _reigns(reigns: Iterable[LeadershipSpan], begin_s: float, end_s: float) -> Iterable[LeadershipSpan]:
+def _reigns(leaderships: Iterable[LeadershipSpan], begin_s: float, end_s: float) -> Iterable[LeadershipSpan]:
     """The spans on the axis: for each role the last one that began before the axis, and all that began on it. An epoch
     counts from its first claim on, and not after a higher one."""
     by_role: dict[str, list[LeadershipSpan]] = {}
-    for one in sorted(reigns, key=lambda one: (one.begin_s, one.epoch)):
+    for one in sorted(leaderships, key=lambda one: (one.begin_s, one.epoch)):
         kept = by_role.setdefault(one.role, [])
         if not kept or one.epoch > kept[-1].epoch:
             kept.append(one)

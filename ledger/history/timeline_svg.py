@@ -68,7 +68,7 @@ def _picture(line: Timeline) -> str:
     runs = line.runs[-RUNS_MAX:]
     scale = Scale(line.begin_s, line.end_s)
     lanes = _lanes(line.acts[-ACTS_MAX:], scale)
-    roles = list(dict.fromkeys(reign.role for reign in line.reigns))
+    roles = list(dict.fromkeys(leadership.role for leadership in line.leaderships))
     acts_y = 100.0
     reigns_y = acts_y + 16 * (max((lane for _, lane in lanes), default=0) + 1) + 4
     top = reigns_y + 20 * len(roles) + 10
@@ -153,20 +153,27 @@ def _acts(lanes: Sequence[tuple[Operation, int]], scale: Scale, y: float, bottom
         kind = "flag" if act.by_people else "ours"
         parts = [title, f'<circle class="{kind}" cx="{x:.1f}" cy="{at:.1f}" r="3.5"/>']
         if lane >= 0:
-            place = f'x="{x - 8:.1f}" class="end over"' if begin < x - 5 else f'x="{x + 8:.1f}" class="over"'
-            parts.append(f'<text {place} y="{at + 4:.1f}">{escaped(_words(act))}</text>')
+            attributes = f'x="{x - 8:.1f}" class="end over"' if begin < x - 5 else f'x="{x + 8:.1f}" class="over"'
+            parts.append(f'<text {attributes} y="{at + 4:.1f}">{escaped(_words(act))}</text>')
         yield f"<g>{''.join(parts)}</g>"
 
 
 def _role(line: Timeline, role: str, scale: Scale, y: float) -> Iterator[str]:
     yield f'<text class="soft end" x="{LEFT - GAP}" y="{y + 11:.1f}">{escaped(short(role, 18))}</text>'
-    reigns = [reign for reign in line.reigns if reign.role == role]
-    for reign, end_s in zip(reigns, [*(later.begin_s for later in reigns[1:]), line.end_s], strict=True):
-        begin, end = scale(max(reign.begin_s, scale.begin_s)), scale(max(end_s, reign.begin_s))
-        words = fitting(f"epoch {reign.epoch}", end - begin) or fitting(str(reign.epoch), end - begin)
+    leaderships = [leadership for leadership in line.leaderships if leadership.role == role]
+    for leadership, end_s in zip(leaderships, [*(later.begin_s for later in leaderships[1:]), line.end_s], strict=True):
+        begin, end = scale(max(leadership.begin_s, scale.begin_s)), scale(max(end_s, leadership.begin_s))
+        words = fitting(f"epoch {leadership.epoch}", end - begin) or fitting(str(leadership.epoch), end - begin)
         text = f'<text class="small" x="{begin + 4:.1f}" y="{y + 11:.1f}">{words}</text>' if words else ""
-        title = tip([f"epoch {reign.epoch} of the {role}", reign.writer, reign.reason, f"from {utc(reign.begin_s)}Z"])
-        yield f"<g>{title}{rect('reign', begin, end, y, 15)}{text}</g>"
+        title = tip(
+            [
+                f"epoch {leadership.epoch} of the {role}",
+                leadership.writer,
+                leadership.reason,
+                f"from {utc(leadership.begin_s)}Z",
+            ]
+        )
+        yield f"<g>{title}{rect('leadership', begin, end, y, 15)}{text}</g>"
 
 
 # -- the attempts ------------------------------------------------------------------------------------------------------
@@ -265,12 +272,12 @@ def _waiting(wait: WaitSpan, scale: Scale, y: float) -> Iterator[str]:
     title = tip([wait.state, lasted_text, wait.reason])
     yield f'<text class="end" x="{LEFT - GAP}" y="{y + 4:.1f}">{escaped(short(wait.state, 14))}</text>'
     yield f"<g>{title}{rect('wait', begin, max(end, begin + 2), y - 8.5, 17, 2)}</g>"
-    places = [
+    candidates = [
         (fitting(words, end - begin - 12, middle_cut), begin + 6, ""),
         (fitting(words, WIDTH - 4 - end - 8, middle_cut), end + 6, ""),
         (fitting(words, begin - LEFT - 8, middle_cut), begin - 6, " end"),
     ]
-    best, x, kind = max(places, key=lambda place: len(place[0]))
+    best, x, kind = max(candidates, key=lambda attributes: len(attributes[0]))
     if best:
         yield f'<text class="soft small over{kind}" x="{x:.1f}" y="{y + 3.5:.1f}">{escaped(best)}</text>'
 

@@ -20,7 +20,7 @@ from ledger.reader.reading import HistoryRecord, RetiredJob, Source, Tail, histo
 
 FORMS = "'drop EVENT_ID' or 'drop KEY@OFFSET'"
 _DROP = re.compile(r"drop\s+(\S+)\Z")
-_PLACE = re.compile(r"(.+/.+)@(0|[1-9][0-9]{0,17})\Z")
+_RECORD = re.compile(r"(.+/.+)@(0|[1-9][0-9]{0,17})\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ def parse(text: str) -> Drop:
     found = _DROP.match(text.strip())
     if found is None:
         raise UsageError(f"Not a change to the log: {text[:200]!r}.", hint=f"Write {FORMS}.")
-    if place := _PLACE.match(found[1]):
+    if match := _RECORD.match(found[1]):
         # A key may hold any bytes; in an argument, bytes that are not UTF-8 are surrogates.
-        return Drop(key=place[1].encode("utf-8", "surrogateescape"), offset=int(place[2]))
+        return Drop(key=match[1].encode("utf-8", "surrogateescape"), offset=int(match[2]))
     return Drop(event_id=found[1])
 
 

@@ -352,9 +352,9 @@ def _admitted(watch: Watch, spec: Spec, offset: int | None) -> bool | None:
     if spec.digest in watch.admitted or _stands_already(watch, spec.digest):
         return True
     at = offset if offset is not None else watch.offset_of(spec)
-    place = f"{watch.log.source.topics.events}/{watch.log.partition}/{at}"
-    if place in watch.rejected:
-        raise Refused(f"The spec of {watch.log.job_id} was refused: {watch.rejected[place]}.")
+    position = f"{watch.log.source.topics.events}/{watch.log.partition}/{at}"
+    if position in watch.rejected:
+        raise Refused(f"The spec of {watch.log.job_id} was refused: {watch.rejected[position]}.")
     return None
 
 

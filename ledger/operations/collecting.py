@@ -108,17 +108,17 @@ def collect(
         return found
     read = _Read(source)
     again = garbage.judge(things, read.claims, read.read_to, grace_s, read.log_age_s, held())
-    still = {orphan.lying: orphan for orphan in again.orphans}
-    spared = {one.lying: one.why for one in again.spared}
+    still = {orphan.item: orphan for orphan in again.orphans}
+    spared = {one.item: one.why for one in again.spared}
     deleted: list[Orphan] = []
     left: list[NotDeleted] = []
     for one in found.orphans:
-        orphan = still.get(one.lying)
+        orphan = still.get(one.item)
         if orphan is None:
-            left.append(NotDeleted(one, spared.get(one.lying, "a job refers to it now")))
+            left.append(NotDeleted(one, spared.get(one.item, "a job refers to it now")))
             continue
         evidence.tell("delete", orphan, read.as_of)
-        if why := _delete(things[orphan.lying], orphan, runners, blobs):
+        if why := _delete(things[orphan.item], orphan, runners, blobs):
             left.append(NotDeleted(orphan, why))
             evidence.tell("left", orphan, read.as_of, why)
         else:
@@ -128,10 +128,10 @@ def collect(
 
 def row_of(orphan: Orphan) -> dict[str, Any]:
     """One orphan as plain values, for JSON and tables."""
-    lying = orphan.lying
+    item = orphan.item
     return {
-        "kind": lying.kind.value, "job_id": lying.job_id, "name": orphan.name, "namespace": orphan.namespace,
-        "holder": lying.holder, "where": lying.where, "size": lying.size, "age_s": round(lying.age_s, 1),
+        "kind": item.kind.value, "job_id": item.job_id, "name": orphan.name, "namespace": orphan.namespace,
+        "holder": item.holder, "where": item.where, "size": item.size, "age_s": round(item.age_s, 1),
         "evidence": orphan.evidence,
     }  # fmt: skip
 
@@ -140,7 +140,7 @@ def to_row(found: Found) -> dict[str, Any]:
     """The whole result as plain values."""
     return {
         "orphans": [row_of(orphan) for orphan in found.orphans],
-        "spared": [{**row_of(Orphan(one.lying, "")), "evidence": one.why} for one in found.spared],
+        "spared": [{**row_of(Orphan(one.item, "")), "evidence": one.why} for one in found.spared],
         "young": found.young,
         "deleted": [row_of(orphan) for orphan in found.deleted],
         "left": [{**row_of(one.orphan), "why": one.why} for one in found.left],
@@ -183,19 +183,19 @@ def _listed(runners: Mapping[str, Runner], blobs: BlobStore) -> tuple[Things, di
             continue
         for kept in listed:
             if kept.rest:
-                lying = StoredItem(Kind.RUN_FOLDER, name, kept.job_id, kept.where, kept.rest_size, kept.age_s, kept.alive)
-                things[lying] = kept
+                item = StoredItem(Kind.RUN_FOLDER, name, kept.job_id, kept.where, kept.rest_size, kept.age_s, kept.alive)
+                things[item] = kept
             if kept.checkpoints:
                 locations = tuple(point.location for point in kept.checkpoints)
                 size = kept.checkpoint_size
-                lying = StoredItem(Kind.CHECKPOINTS, name, kept.job_id, kept.where, size, kept.age_s, kept.alive, locations)
-                things[lying] = kept
+                item = StoredItem(Kind.CHECKPOINTS, name, kept.job_id, kept.where, size, kept.age_s, kept.alive, locations)
+                things[item] = kept
             for point in kept.savepoints:
                 at = (point.location,)
-                lying = StoredItem(
+                item = StoredItem(
                     Kind.SAVEPOINT, name, kept.job_id, point.location, point.size, kept.age_s, kept.alive, at
                 )  # fmt: skip
-                things[lying] = kept
+                things[item] = kept
     return things, silent
 
 
@@ -239,16 +239,16 @@ def _delete(thing: StoredBlob | RunnerStorage, orphan: Orphan, runners: Mapping[
     """Why an object was not deleted; "" = it was. Raises: LedgerError if the store or runner does not answer."""
     if isinstance(thing, StoredBlob):
         return "" if blobs.delete(thing) else "it was put again meanwhile"
-    runner, lying = runners[orphan.lying.holder], orphan.lying
+    runner, item = runners[orphan.item.holder], orphan.item
     with suppress(TemporaryError, PermanentError):
-        whole = lying.kind is Kind.CHECKPOINTS
-        saved = [point for point in thing.savepoints if lying.kind is Kind.SAVEPOINT and point.location == lying.where]
-        if runner.fence(lying.job_id, NUMBER_MAX if whole else 0):
+        whole = item.kind is Kind.CHECKPOINTS
+        saved = [point for point in thing.savepoints if item.kind is Kind.SAVEPOINT and point.location == item.where]
+        if runner.fence(item.job_id, NUMBER_MAX if whole else 0):
             return "its runner has facts of the job that are not in the log yet"
         if whole:
-            runner.dispose(lying.job_id, thing.checkpoints)
+            runner.dispose(item.job_id, thing.checkpoints)
         if saved:
-            runner.dispose(lying.job_id, saved)
-        runner.forget(lying.job_id)
+            runner.dispose(item.job_id, saved)
+        runner.forget(item.job_id)
         return ""
     return "its runner could not delete it now"

@@ -45,7 +45,7 @@ from ledger.core.plan.plan import (
 from ledger.core.plan.pools import Pools
 from ledger.core.plan.reconcile import JobView, Observed, judge, plan_actions, slots_held
 from ledger.core.plan.regions import points_from, region_of
-from ledger.core.plan.runner_report import lying_elsewhere
+from ledger.core.plan.runner_report import stored_elsewhere
 from ledger.history.historical_runner import RecordedBlobs, recorded_runners
 from ledger.operations.region_cuts import with_cuts
 from ledger.ports import BlobStore, Prepared, PrepareTask, Runner, TaskOutcome
@@ -163,7 +163,7 @@ def plan(
     views = {entry.job_id: JobView(entry, Knowledge(confirmed=True)) for entry in read.entries}
     judged = partial(plan_actions, views, observed, pools, starts_max, unreadable=read.unreadable)
     actions = with_cuts(views, runners, observed, judged)
-    begun = _begun_meanwhile(actions, runners)
+    begun = _started_meanwhile(actions, runners)
     actions = [action for action in actions if action.job_id not in begun]
     started = [a for a in actions if isinstance(a, Start | StartAgain)]
     check = partial(perform, runners=runners, blobs=blobs()) if started else None
@@ -177,7 +177,7 @@ def plan(
     return Plan((*orphans, *rows), tuple(_uses(views, observed, pools, rows)), silent, read.as_of)
 
 
-def _begun_meanwhile(actions: list[Action], runners: Mapping[str, Runner]) -> set[str]:
+def _started_meanwhile(actions: list[Action], runners: Mapping[str, Runner]) -> set[str]:
     """Jobs with an attempt that was recorded after the runners answered, and runs by now; no leader starts them again. Asks
     the runners again only if the plan has such a start."""
     doubted = [action for action in actions if isinstance(action, StartAgain)]
@@ -275,7 +275,7 @@ class _Planner:
 
     def _own(self, entry: RecoveryEntry, points: tuple[RestorePoint, ...], named: bool) -> Inherited:
         """The job's own restore points, in the form of inherited ones."""
-        return Inherited(points, named, lying_elsewhere(points, entry, self._observed.of(entry)))
+        return Inherited(points, named, stored_elsewhere(points, entry, self._observed.of(entry)))
 
     def _checked(self, row: Planned, entry: RecoveryEntry, offered: Inherited) -> Planned:
         """The row of a start after its graph and restore points were checked."""

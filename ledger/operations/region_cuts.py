@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from ledger.core.model.facts import RestorePoint
 from ledger.core.plan.plan import Action, Verify
 from ledger.core.plan.reconcile import JobView, Observed
-from ledger.core.plan.runner_report import lying_elsewhere
+from ledger.core.plan.runner_report import stored_elsewhere
 from ledger.errors import LedgerError
 from ledger.ports import Runner, Verification, VerifyTask
 from ledger.tasks import verified
@@ -45,7 +45,7 @@ def _verified(action: Verify, view: JobView, runner: Runner | None, observed: Ob
     entry, report = view.entry, observed.of(view.entry)
     task = VerifyTask(
         runner=entry.runner, job_id=entry.job_id, n=action.n, restore_points=action.points, instance=report.instance,
-        elsewhere=lying_elsewhere(action.points, entry, report),
+        elsewhere=stored_elsewhere(action.points, entry, report),
     )  # fmt: skip
     unknown: Sequence[Verification] = [Verification.UNKNOWN] * len(action.points)
     try:

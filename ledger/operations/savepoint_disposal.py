@@ -70,9 +70,9 @@ def find(job: Job, there: Iterable[Savepoint], which: str) -> Savepoint | None:
     for one in known:
         if which in (str(one.point), one.point.location, one.point.location.removeprefix("file://")):
             return one
-    for place in job.disposed:
-        gone = job.disposal(*place)
-        if gone is not None and which in (f"{place[0]}/{place[1]}", gone.location):
+    for point in job.disposed:
+        gone = job.disposal(*point)
+        if gone is not None and which in (f"{point[0]}/{point[1]}", gone.location):
             return None
     registers = [c for checkpoints in job.checkpoints.values() for c in checkpoints]
     if any(which in (str(p), p.location) for r in registers if (p := job.restore_point(r)) is not None):

@@ -19,7 +19,7 @@ from ledger.ports import Codec, Record
 from ledger.util.times import utc
 
 #: At most so many jobs are listed by name.
-JOBS_TOLD_MAX = 5
+JOBS_NAMED_MAX = 5
 
 
 class ExpiredJob(NamedTuple):
@@ -94,7 +94,7 @@ class ExpiryGaps:
         for namespace, until_s in sorted(self.namespaces.items()):
             names = sorted(name or job_id for job_id, (of, name) in self.jobs.items() if of == namespace)
             if names:
-                who = f" ({', '.join(names)})" if len(names) <= JOBS_TOLD_MAX else ""
+                who = f" ({', '.join(names)})" if len(names) <= JOBS_NAMED_MAX else ""
                 jobs, are, they = ("job", "is", "it") if len(names) == 1 else ("jobs", "are", "they")
                 left = f"{len(names)} {jobs} of {namespace} {are} left out{who}"
                 yield f"{left}: the records that {they} superseded before {utc(until_s)} have expired"

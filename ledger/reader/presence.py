@@ -74,7 +74,7 @@ class Presence:
             try:
                 self.step()
             except Exception:  # the next look may succeed, and the alarm must not die
-                log.exception("the report of this instance could not be written")
+                log.exception("presence_not_written")
             self._over.wait(EVERY_S)
 
 

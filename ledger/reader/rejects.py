@@ -52,7 +52,7 @@ class Reject:
     """LogAppendTime of the rejected record; 0 = not known."""
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
@@ -77,7 +77,7 @@ def encode(reject: Reject, topic: str, partitions: int = 1) -> Event:
         "headers": [[name, _text(value)] for name, value in reject.headers],
     }  # fmt: skip
     value = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-    return Event(topic, reject.partition % partitions, reject.place.encode(), value, _headers(reject))
+    return Event(topic, reject.partition % partitions, reject.origin.encode(), value, _headers(reject))
 
 
 def decode(value: bytes) -> Reject:
@@ -109,7 +109,7 @@ def list_rejects(reader: Reader, *, timeout_s: float = 10.0) -> Iterator[Reject]
     ends = reader.high_watermarks()
     seen: set[bytes | None] = set()
     silent_s, poll_s = 0.0, 0.5
-    while any(reader.position().get(place, 0) < end for place, end in ends.items()):
+    while any(reader.position().get(tp, 0) < end for tp, end in ends.items()):
         before = reader.position()
         records = reader.poll(1000, poll_s)
         for record in records:
@@ -189,11 +189,11 @@ def _judge_value(value: bytes, value_bytes_max: int) -> str | None:
 def _headers(reject: Reject) -> Headers:
     attributes = [
         ("ce_specversion", "1.0"),
-        ("ce_id", reject.place),
-        ("ce_source", f"/ledger/rejects/{reject.place}"),
+        ("ce_id", reject.origin),
+        ("ce_source", f"/ledger/rejects/{reject.origin}"),
         ("ce_type", "io.jobledger.RecordRejected.v1"),
         ("ce_time", rfc3339(reject.time_ms / 1000) if reject.time_ms else ""),
-        ("ce_partitionkey", reject.place),
+        ("ce_partitionkey", reject.origin),
         ("ce_sequence", "1"),
         ("content-type", "application/json"),
     ]

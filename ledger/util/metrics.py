@@ -22,28 +22,30 @@ Samples = Mapping[tuple[str, ...], float]
 #: Returns the current values of all metrics of a process.
 Measure = Callable[[], Mapping[Metric, Samples]]
 
-_PLACE = ("topic", "partition")
+_LABELS = ("topic", "partition")
 HEADROOM = Metric(
-    "ledger_archive_headroom_seconds", "gauge", _PLACE,
+    "ledger_archive_headroom_seconds", "gauge", _LABELS,
     "Seconds until compaction may remove the oldest record that is not archived. The whole lag if all are archived.",
 )  # fmt: skip
 OLDEST_WAITING = Metric(
-    "ledger_archive_oldest_waiting_timestamp_seconds", "gauge", _PLACE,
+    "ledger_archive_oldest_waiting_timestamp_seconds", "gauge", _LABELS,
     "Append time of the oldest record that is not archived. No value if all are.",
 )  # fmt: skip
 LAST_LOOK = Metric(
     "ledger_archive_headroom_timestamp_seconds", "gauge", (),
     "Time of the last successful headroom query. The exported headroom is extrapolated from it.",
 )  # fmt: skip
-SEALED_OFFSET = Metric("ledger_archive_sealed_offset", "gauge", _PLACE, "First offset that is not in the archive.")
-END_OFFSET = Metric("ledger_archive_end_offset", "gauge", _PLACE, "End of the partition, open transactions included.")
-SEALED_RECORDS = Metric("ledger_archive_sealed_records_total", "counter", _PLACE, "Records that this process has sealed.")
-NEWEST_SEALED = Metric("ledger_archive_last_timestamp_seconds", "gauge", _PLACE, "Append time of the newest record sealed.")
+SEALED_OFFSET = Metric("ledger_archive_sealed_offset", "gauge", _LABELS, "First offset that is not in the archive.")
+END_OFFSET = Metric("ledger_archive_end_offset", "gauge", _LABELS, "End of the partition, open transactions included.")
+SEALED_RECORDS = Metric("ledger_archive_sealed_records_total", "counter", _LABELS, "Records that this process has sealed.")
+NEWEST_SEALED = Metric(
+    "ledger_archive_last_timestamp_seconds", "gauge", _LABELS, "Append time of the newest record sealed."
+)
 ANCHOR_SEQUENCE = Metric(
-    "ledger_archive_anchor_sequence", "gauge", _PLACE, "Sequence number of the manifest that was anchored last."
+    "ledger_archive_anchor_sequence", "gauge", _LABELS, "Sequence number of the manifest that was anchored last."
 )
 ANCHOR_TIME = Metric(
-    "ledger_archive_anchor_timestamp_seconds", "gauge", _PLACE, "Time of the last anchor, by the broker's clock."
+    "ledger_archive_anchor_timestamp_seconds", "gauge", _LABELS, "Time of the last anchor, by the broker's clock."
 )
 CHORE_FAILURES = Metric(
     "ledger_archive_chore_failures", "gauge", ("chore",), "Consecutive failures of a background task of the archiver."

@@ -57,7 +57,7 @@ def test_what_killed_submitters_leave_is_found_and_what_runs_stays(shared_ledger
     blobs = FileBlobs(config.dir / "blobs", now=clock.time)
     found = collect(source, Ledger.open(config).runners, blobs, DeletionLog(config.collected_file, "test", clock.time))
     (orphan,) = found.deleted
-    assert orphan.lying.job_id == "gc-lost" and orphan.evidence.startswith("no register of this job in the log up to ")
+    assert orphan.item.job_id == "gc-lost" and orphan.evidence.startswith("no register of this job in the log up to ")
     assert (found.left, found.spared, found.silent) == ((), (), {})
     assert graphs(folder) - others == {"gc-live"} and "gc-live" in folder.alive()
     assert [json.loads(line)["job_id"] for line in config.collected_file.read_text().splitlines()] == ["gc-lost"]

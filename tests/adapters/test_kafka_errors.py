@@ -16,9 +16,9 @@ from ledger.adapters.kafka.append_times import first_times
 from ledger.adapters.kafka.cluster import OUTDATED, Cluster
 from ledger.adapters.kafka.errors import (
     DAMAGED,
-    LOST_PLACE,
     MISCONFIGURED,
     PASSING,
+    POSITION_LOST,
     TOO_LARGE,
     FailureAction,
     classify,
@@ -83,9 +83,9 @@ def test_an_exception_that_is_none_of_kafkas_is_indefinite() -> None:
 
 
 def test_what_passes_by_itself_is_not_what_breaks_a_reader() -> None:
-    assert not PASSING & LOST_PLACE
+    assert not PASSING & POSITION_LOST
     assert not TOO_LARGE & MISCONFIGURED
-    assert KafkaError._PARTITION_EOF not in PASSING | LOST_PLACE
+    assert KafkaError._PARTITION_EOF not in PASSING | POSITION_LOST
 
 
 @pytest.mark.parametrize("name", sorted(OURS))

@@ -13,7 +13,7 @@ from ledger.adapters.memory.blobs import MemoryBlobs
 from ledger.adapters.memory.runner import MemoryRunner
 from ledger.app import pinning
 from ledger.app.ledger import guarded
-from ledger.app.pin_guard import PinGuardedBlobStore, SparingRunner
+from ledger.app.pin_guard import PinGuardedBlobStore, PinGuardedRunner
 from ledger.archive.removal import holds, pins
 from ledger.config.config import load_config
 from ledger.core.model.facts import RestorePoint
@@ -203,7 +203,7 @@ def test_what_spares_asks_each_time_and_spares_where_nobody_knows(
         def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
             disposed.append(job_id)
 
-    runner = SparingRunner(Runner(archived.clock, partitions=PARTITIONS), held_by)
+    runner = PinGuardedRunner(Runner(archived.clock, partitions=PARTITIONS), held_by)
     runner.dispose("job", [RestorePoint(1, 1, "/x")])
     assert disposed == ([] if spared else ["job"])
     blobs = PinGuardedBlobStore(archived.blobs, held_by)

@@ -77,7 +77,7 @@ def test_a_life_is_told_by_its_records(shell: Shell) -> None:
     assert "its region goes back together" in second.notes and "from 1/2" in second.notes
     assert [(mark.id, mark.savepoint, mark.pruned) for mark in line.marks] == [(1, False, True), (2, True, False)]
     assert [(act.what, act.reason) for act in line.acts] == [("submit", ""), ("admit", ""), ("suspend", "a pause")]
-    assert [(reign.role, reign.epoch) for reign in line.reigns] == [("projector", 1)]
+    assert [(reign.role, reign.epoch) for reign in line.leaderships] == [("projector", 1)]
     assert (line.name, line.namespace) == ("etl", "default")
 
 
@@ -92,7 +92,7 @@ def test_of_those_who_led_only_these_are_told_that_led_then(shell: Shell) -> Non
         LeadershipSpan("reconciler", 8, end_s + 2),
     ]
     line = timeline("job", records, claims, end_s)
-    assert [(one.role, one.epoch) for one in line.reigns] == [("projector", 3), ("reconciler", 7)]
+    assert [(one.role, one.epoch) for one in line.leaderships] == [("projector", 3), ("reconciler", 7)]
 
 
 def test_the_file_is_drawn_and_stands_alone(shell: Shell, tmp_path: Path) -> None:

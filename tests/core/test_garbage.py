@@ -40,19 +40,19 @@ POINTS = replace(FOLDER, kind=Kind.CHECKPOINTS, locations=("chk-1/4",))
 
 
 def judged(
-    *lying: StoredItem, claims: dict[str, Claims] | None = None, grace_s: float = 86_400.0, log_s: float = LOG_S,
+    *item: StoredItem, claims: dict[str, Claims] | None = None, grace_s: float = 86_400.0, log_s: float = LOG_S,
     held: dict[str, str] | None = None,
 ) -> Classified:  # fmt: skip
-    return judge(lying, claims or {}, lambda job_id: "ledger.events[0]@123", grace_s, log_s, held or {})
+    return judge(item, claims or {}, lambda job_id: "ledger.events[0]@123", grace_s, log_s, held or {})
 
 
 def claims(*names: str, facts: dict[str, Any] | None = None, admitted: bool = False) -> Claims:
     return claims_of(given(*names, facts=facts, admitted=admitted), None, 3)
 
 
-def why(lying: StoredItem, of: Claims | None) -> str:
+def why(item: StoredItem, of: Claims | None) -> str:
     """The evidence that the object is garbage; "" = it is none."""
-    found = judged(lying, claims={"job-1": of} if of is not None else None)
+    found = judged(item, claims={"job-1": of} if of is not None else None)
     assert not found.young and not found.spared
     return found.orphans[0].evidence if found.orphans else ""
 
@@ -99,8 +99,8 @@ TABLE: dict[str, tuple[StoredItem, Claims | None, str]] = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_what_is_garbage_and_why(name: str) -> None:
-    lying, of, expected = TABLE[name]
-    assert why(lying, of) == expected
+    item, of, expected = TABLE[name]
+    assert why(item, of) == expected
 
 
 def test_names_are_told_where_they_are_known() -> None:
@@ -119,20 +119,20 @@ def test_names_are_told_where_they_are_known() -> None:
         ENTRY_UNREAD,
     ],
 )
-@pytest.mark.parametrize("lying", [BLOB, PUT, FOLDER, POINTS])
-def test_a_job_of_which_something_cannot_be_read_is_never_touched(of: Claims, lying: StoredItem) -> None:
-    found = judged(lying, claims={"job-1": of})
-    assert not found.orphans and [one.lying for one in found.spared] == [lying]
+@pytest.mark.parametrize("item", [BLOB, PUT, FOLDER, POINTS])
+def test_a_job_of_which_something_cannot_be_read_is_never_touched(of: Claims, item: StoredItem) -> None:
+    found = judged(item, claims={"job-1": of})
+    assert not found.orphans and [one.item for one in found.spared] == [item]
 
 
 def test_all_of_a_pinned_job_is_spared_with_the_pin_as_the_reason() -> None:
     disposed = replace(claims("result/FINISHED"), disposed=frozenset({"/sav-1"}))
     saved = StoredItem(Kind.SAVEPOINT, "subprocess", "job-1", "/sav-1", 7, OLD_S, locations=("/sav-1",))
-    lying = [BLOB, PUT, FOLDER, POINTS, saved]
-    assert len(judged(*lying, claims={"job-1": disposed}).orphans) == len(lying)
-    found = judged(*lying, claims={"job-1": disposed}, held={"job-1": "pin-7", "job-2": "pin-8"})
+    item = [BLOB, PUT, FOLDER, POINTS, saved]
+    assert len(judged(*item, claims={"job-1": disposed}).orphans) == len(item)
+    found = judged(*item, claims={"job-1": disposed}, held={"job-1": "pin-7", "job-2": "pin-8"})
     assert found.orphans == () and {one.why for one in found.spared} == {"the pin pin-7 holds its job"}
-    assert [one.lying for one in found.spared] == lying
+    assert [one.item for one in found.spared] == item
     assert judged(replace(BLOB, where=A.uri), claims={"job-1": claims(facts=ADMITTED_A)}, held={"job-1": "p"}).spared == ()
 
 
@@ -215,7 +215,7 @@ def test_no_orphan_is_referred_to_by_a_fold_at_or_after_the_snapshot(
         *(replace(BLOB, where=graph.uri) for graph in (A, B)),
         claims={"job-1": claims_of(job_of(before, admits), folded if is_published else None, 3)} if before else {},
     )
-    orphans = {orphan.lying.where for orphan in found.orphans}
+    orphans = {orphan.item.where for orphan in found.orphans}
     later_specs = {name for name in later - before if name.startswith("spec/")}
     for records in (before, before | later - later_specs, before | later):
         after = fold_job(job_of(records, admits), 3)

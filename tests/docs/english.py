@@ -1,12 +1,14 @@
 """Counts the sentences of the project that break docs/STYLE.md: `python -m tests.docs.english`.
 
 python -m tests.docs.english [ROOM]     prints the counts; with a room, its offending sentences and their files
+python -m tests.docs.english --sample SEED [N]   N docstrings and N sentences of the pages, for readers who see nothing else
 python -m tests.docs.english --record   lowers the recorded counts to the counts of now
 """
 
 from __future__ import annotations
 
 import ast
+import random
 import re
 import sys
 from collections.abc import Iterator
@@ -115,9 +117,34 @@ def record() -> None:
     RECORD.write_text(head + "".join(f"{room} {number}\n" for room, number in lowest.items()))
 
 
+def docstrings() -> Iterator[str]:
+    """Public modules, classes and functions of the package: where, the first line of the definition, the docstring."""
+    for path in sorted((ROOT / "ledger").rglob("*.py")):
+        source = path.read_text()
+        for node in ast.walk(ast.parse(source)):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) or not (text := ast.get_docstring(node)):
+                continue
+            if getattr(node, "name", "").startswith("_"):
+                continue
+            head = "" if isinstance(node, ast.Module) else (ast.get_source_segment(source, node) or "").split('"""')[0]
+            yield f"{path.relative_to(ROOT)}\n{head.strip()}\n{text}"
+
+
+def sample(seed: int, number: int) -> None:
+    """Prints random docstrings and sentences of pages. Only sentences of six words or more: shorter ones are labels."""
+    drawn = random.Random(seed)
+    pages = [s for _, s in sentences() if s.path.endswith(".md") and len(s.text.split()) >= 6]
+    for one in drawn.sample(list(docstrings()), number):
+        print(f"--- docstring\n{one}\n")
+    for sentence in drawn.sample(pages, number):
+        print(f"--- {sentence.path}\n{sentence.text}\n")
+
+
 def main(arguments: list[str]) -> None:
     if arguments == ["--record"]:
         record()
+    elif arguments[:1] == ["--sample"]:
+        sample(int(arguments[1]), int(arguments[2]) if len(arguments) > 2 else 30)
     elif arguments:
         for room, sentence in sentences():
             if room == arguments[0] and sentence.offends:

@@ -51,4 +51,4 @@ class Collecting(Cluster):
 
 
 def wheres(orphans: Any) -> list[str]:
-    return [orphan.lying.where for orphan in orphans]
+    return [orphan.item.where for orphan in orphans]

@@ -45,7 +45,7 @@ def test_a_graph_that_nobody_recorded_is_found_with_its_evidence_and_deleted_wit
     partition = partition_of("lost", PARTITIONS)
     end = cluster.log.reader([EVENTS]).high_watermarks()[EVENTS, partition]
     assert orphan.evidence == f"no register of this job in the log up to ledger.events[{partition}]@{end}"
-    assert (orphan.lying.where, orphan.lying.size) == (uri, 4) and orphan.lying.age_s >= 2 * DAY_S
+    assert (orphan.item.where, orphan.item.size) == (uri, 4) and orphan.item.age_s >= 2 * DAY_S
     found = cluster.collect()
     assert wheres(found.deleted) == [uri] and found.left == ()
     assert list(cluster.blobs.stored) == [kept]
@@ -95,12 +95,12 @@ def test_a_submitter_that_ends_there_leaves_only_what_is_found(point: str, world
         world.client().submit(spec(), world.graph(), job_id="job-1")
     assert reached
     world.clock.advance(2 * DAY_S)
-    lying = list(world.blobs.stored)  # type: ignore[attr-defined]
+    item = list(world.blobs.stored)  # type: ignore[attr-defined]
     found = look(world.source(), {}, world.blobs)
     if point == "recorded":
         assert found.orphans == () and world.now("job-1").graph is not None, "no data of an existing job is garbage"
     else:
-        assert wheres(found.orphans) == lying and len(lying) == (point == "submit.stored")
+        assert wheres(found.orphans) == item and len(item) == (point == "submit.stored")
     collect(world.source(), {}, world.blobs, DeletionLog(world.folder / "c", "ann", world.clock.time))
     world.clock.advance(1.0)
     failpoints.arm("")
@@ -125,9 +125,9 @@ def test_a_retirement_that_ends_there_is_finished_or_found(point: str, cluster: 
             break
     assert reached
     cluster.clock.advance(2 * DAY_S)
-    lying = set(cluster.blobs.stored)
+    item = set(cluster.blobs.stored)
     assert set(wheres(cluster.collect().deleted)) <= {"/memory/job/"}, "the next reconciler deletes the graph"
-    assert set(cluster.blobs.stored) == lying
+    assert set(cluster.blobs.stored) == item
     cluster.r = cluster.new_reconciler()
     cluster.go(30)
     assert cluster.registers("job") == {"result/FINISHED"}
@@ -164,7 +164,7 @@ def test_checkpoints_that_a_retirement_by_force_left_are_found_and_savepoints_st
     assert cluster.runner.observe() == [] and len(cluster.runner.stored) == 2
     cluster.clock.advance(2 * DAY_S)
     (orphan,) = cluster.look().orphans
-    assert orphan.lying.locations == ("/memory/job/1/chk-3",)
+    assert orphan.item.locations == ("/memory/job/1/chk-3",)
     cluster.collect()
     assert list(cluster.runner.stored) == [saved.location]
 
@@ -247,7 +247,7 @@ def test_a_job_of_which_a_register_cannot_be_read_is_left_alone(cluster: Collect
     cluster.raw(key, b"\xc3\x01no fact at all", partition_of("job", PARTITIONS))
     cluster.clock.advance(2 * DAY_S)
     found = cluster.collect()
-    assert found.orphans == () and [one.lying.where for one in found.spared] == [uri]
+    assert found.orphans == () and [one.item.where for one in found.spared] == [uri]
     assert "can't be read" in found.spared[0].why
 
 
@@ -258,7 +258,7 @@ def test_a_job_whose_entry_cannot_be_read_is_left_alone(cluster: Collecting) -> 
     cluster.p.step = lambda: None  # type: ignore[method-assign]
     cluster.clock.advance(2 * DAY_S)
     found = cluster.collect()
-    assert found.orphans == () and [one.lying.where for one in found.spared] == [uri]
+    assert found.orphans == () and [one.item.where for one in found.spared] == [uri]
     assert found.spared[0].why == "its published entry can't be read"
 
 
@@ -312,7 +312,7 @@ def test_a_runner_with_facts_that_are_not_in_the_log_keeps_what_it_has(cluster: 
     for event in cluster.runner.pending():
         cluster.runner.acknowledge("job", [event.key])
     cluster.clock.advance(2 * DAY_S)
-    assert [orphan.lying.kind.value for orphan in cluster.collect().deleted] == ["run-folder"]
+    assert [orphan.item.kind.value for orphan in cluster.collect().deleted] == ["run-folder"]
     assert cluster.runner.observe() == []
 
 
@@ -334,8 +334,8 @@ def test_live_jobs_in_every_state_are_left_alone(cluster: Collecting) -> None:
             cluster.record(job_id, Intent(1, "u"), IntentDeclared(intent, reason="test"))
     cluster.go()
     cluster.submit("new", replace(SPEC, graph=cluster.blobs.put("new", cluster.tmp_path / "runs")))  # not admitted yet
-    lying = dict(cluster.blobs.stored)
+    item = dict(cluster.blobs.stored)
     cluster.clock.advance(30 * DAY_S)
     found = cluster.collect()
     assert (found.orphans, found.spared, found.young) == ((), (), 0)
-    assert cluster.blobs.stored == lying and len(lying) == 4
+    assert cluster.blobs.stored == item and len(item) == 4

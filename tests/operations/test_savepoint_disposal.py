@@ -291,7 +291,7 @@ def test_the_collector_finds_what_a_command_that_was_killed_has_left(cluster: Di
     cluster.clock.advance(2 * DAY_S)
     cluster.go(4)
     (orphan,) = cluster.look().orphans
-    assert (orphan.lying.kind, orphan.lying.where) == (Kind.SAVEPOINT, "/memory/job/1/sav-1")
+    assert (orphan.item.kind, orphan.item.where) == (Kind.SAVEPOINT, "/memory/job/1/sav-1")
     assert orphan.evidence == "it was disposed of, the job is FINISHED and retired, and no job begins from it"
     assert wheres(cluster.collect().deleted) == ["/memory/job/1/sav-1"]
     assert cluster.stored() == ["job/1/sav-3"] and cluster.look().orphans == ()

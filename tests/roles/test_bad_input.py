@@ -55,7 +55,7 @@ class Fed:
         return {job_id: entry for job_id, entry in self.world.meaning().items() if job_id in GOOD}
 
     def rejected(self) -> set[str]:
-        return {reject.place for reject in list_rejects(self.world.log.reader([REJECTS]))}
+        return {reject.origin for reject in list_rejects(self.world.log.reader([REJECTS]))}
 
     def judge(self, bads: Sequence[Bad], places: dict[str, str]) -> None:
         assert self.projector.epoch == 1  # it never stepped down

@@ -120,7 +120,7 @@ def started(folder: Folder) -> set[tuple[str, int]]:
     return {(found[0], found[1].n) for found in parsed if found and found[0] in GOOD and isinstance(found[1], Attempt)}
 
 
-def told_of(folder: Folder) -> set[str]:
+def reported(folder: Folder) -> set[str]:
     """The ids of all notifications that the hook received."""
     path = folder.path.parent / "told"
     return set(path.read_text().splitlines()) if path.exists() else set()
@@ -178,8 +178,8 @@ def test_incident_003_poison_harms_nobody_else(folder: Folder, capsys: pytest.Ca
     listed = json.loads(folder.run("list", "--state", "quarantined", "-o", "json").stdout)
     assert {row["job_id"] for row in listed} == {poison.name for poison in QUARANTINED}
     ids = {f"{name}/{entry.attempt}/QUARANTINED" for name, entry in told.items()}
-    folder.until(lambda: told_of(folder) >= ids, "there is a notification for each poison", PATIENCE_S)
-    assert told_of(folder) == ids
+    folder.until(lambda: reported(folder) >= ids, "there is a notification for each poison", PATIENCE_S)
+    assert reported(folder) == ids
     shown = folder.run("show", "graph-memory").stdout
     assert "MemoryError" in shown and "jobledger retry graph-memory" in shown
     assert "\x1b" not in folder.run("explain", "runner-control").stdout

@@ -199,8 +199,8 @@ class Sweeping:
     def tell(self, does: str, orphan: Any, as_of: Mapping[str, Mapping[int, int]], why: str = "") -> None:
         """Implements `collecting.Evidence`."""
         self.world.stage.point("tell")
-        if orphan.lying.kind == "blob":
-            told = Deleted(orphan.lying.where, orphan.lying.job_id, as_of["ledger.events"])
+        if orphan.item.kind == "blob":
+            told = Deleted(orphan.item.where, orphan.item.job_id, as_of["ledger.events"])
             self.deleted.append(told) if does == "delete" else self.deleted.remove(told)
 
     def close(self) -> None:

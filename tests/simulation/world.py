@@ -453,7 +453,7 @@ class World:
             r.key for r in self.left(REJECTS)
             if r.value is not None and r.key is not None and (r.key, r.value) not in self.bad_input.beside
         }  # fmt: skip
-        listed = {reject.place.encode() for reject in list_rejects(self.log.reader([REJECTS]))}
+        listed = {reject.origin.encode() for reject in list_rejects(self.log.reader([REJECTS]))}
         return [f"I17 {key!r} is not listed" for key in sorted(there - listed)]
 
     def overfull(self) -> Findings:

@@ -433,7 +433,7 @@ def gc_reads_before_it_lists(p: Patches) -> None:
         found, things, read = look(source, runners, blobs, grace_s)
         for orphan in found.orphans:
             evidence.tell("delete", orphan, read.as_of)
-            if why := collecting._delete(things[orphan.lying], orphan, runners, blobs):
+            if why := collecting._delete(things[orphan.item], orphan, runners, blobs):
                 evidence.tell("left", orphan, read.as_of, why)
         return found
 
@@ -445,8 +445,8 @@ def gc_without_grace(p: Patches) -> None:
     """Unreferenced data of any age counts as garbage."""
     plain = garbage.judge
 
-    def judge(lying: Any, claims: Any, read_to: Any, grace_s: float, log_age_s: float, held: Any) -> Any:
-        return plain(lying, claims, read_to, 0.0, log_age_s, held)
+    def judge(item: Any, claims: Any, read_to: Any, grace_s: float, log_age_s: float, held: Any) -> Any:
+        return plain(item, claims, read_to, 0.0, log_age_s, held)
 
     p.set(garbage, "GRACE_MIN_S", 0.0)
     p.set(garbage, "judge", judge)

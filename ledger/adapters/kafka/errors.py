@@ -36,7 +36,7 @@ MISCONFIGURED = frozenset({
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 #: A reader that gets one of these errors can't continue from its position: the topic no longer holds what was read.
-LOST_PLACE = frozenset({
+POSITION_LOST = frozenset({
     KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION,
     KafkaError._NO_OFFSET, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,

@@ -60,7 +60,7 @@ class GroupStrategy(ElectionStrategy):
         return TICK_S if membership is None and self._membership is None else 0.0
 
     def recover(self, error: Exception) -> None:
-        log.exception("a step of the election by group %s failed", self._group)
+        log.exception("election_step_failed", extra={"group": self._group})
         self.notes = self.notes._replace(waits_for=f"its next try, after: {error}")
         self._drop()
 

@@ -72,7 +72,7 @@ class HeartbeatWatch:
 
     def __init__(self, client: Mapping[str, str | int], topic: str, group: str, every_s: float, timeout_s: float) -> None:
         self._consumer = made(Consumer, {**client, **QUIET, "group.id": group}, log)
-        self._place, self._every_s, self._timeout_s = TopicPartition(topic, 0), every_s, timeout_s
+        self._tp, self._every_s, self._timeout_s = TopicPartition(topic, 0), every_s, timeout_s
         self._due_at = float("-inf")
         self._value: tuple[int, str] = (-1, "")
         self.seen: Seen | None = None
@@ -99,7 +99,7 @@ class HeartbeatWatch:
 
     def _ask(self) -> TopicPartition:
         """Raises: KafkaException."""
-        [answer] = self._consumer.committed([self._place], self._timeout_s)
+        [answer] = self._consumer.committed([self._tp], self._timeout_s)
         if answer.error is not None:
             raise KafkaException(answer.error)
         return answer

@@ -136,7 +136,7 @@ class Membership:
         if any(tp.partition == 0 for tp in tps):
             self._end("the group took the partition back")
 
-    def _expelled(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
+    def _expelled(self, _consumer: Consumer, _tps: list[TopicPartition]) -> None:
         self._end(SILENT)
 
     def _end(self, why: str) -> None:
@@ -150,6 +150,6 @@ class Membership:
         if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
             self.trouble += "; the broker's group.min.session.timeout.ms (6 s by default) exceeds session_timeout_s"
         if error.code() not in PASSING and self.trouble != before:
-            log.error("the election by Kafka: %s", self.trouble)
+            log.error("election_trouble", extra={"reason": self.trouble})
         if error.fatal() or error.code() == KafkaError._MAX_POLL_EXCEEDED:
             self._end(f"librdkafka gave up: {self.trouble}")

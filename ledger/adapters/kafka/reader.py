@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ledger.adapters.kafka.cluster import EARLIEST, Cluster, Partition
-from ledger.adapters.kafka.errors import DAMAGED, DAMAGED_HINT, LOST_PLACE, PASSING, describe_error, made
+from ledger.adapters.kafka.errors import DAMAGED, DAMAGED_HINT, PASSING, POSITION_LOST, describe_error, made
 from ledger.errors import ConfigError, LedgerError
 from ledger.ports import NOWHERE, Marks
 
@@ -53,7 +53,7 @@ class KafkaReader:
         self._position = {tp: max(at, begin.get(tp, 0)) for tp, at in self._beginnings(tps).items()}
         self._broken: LedgerError | None = None
         self._consumer = made(Consumer, {**FETCHING, **client, **_SAFETY, "group.id": group_id}, log)
-        self._places = [TopicPartition(*tp) for tp in tps]
+        self._tps = [TopicPartition(*tp) for tp in tps]
         self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in self._position.items()])
 
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
@@ -69,7 +69,7 @@ class KafkaReader:
         if any(map(Message.error, messages)):
             records = [message for message in messages if message.error() is None]
         if records:
-            for at in self._consumer.position(self._places):  # cheaper than reading the offset of each record
+            for at in self._consumer.position(self._tps):  # cheaper than reading the offset of each record
                 tp = at.topic, at.partition  # an end of partition may have moved it further already
                 self._position[tp] = max(self._position[tp], at.offset)
         if records is not messages:
@@ -125,8 +125,8 @@ class KafkaReader:
         if error.code() == KafkaError._PARTITION_EOF:
             self._position[tp] = max(self._position[tp], message.offset())
         elif error.code() in PASSING and not error.fatal():
-            log.info("reading continues after a transient error: %s", describe_error(error))
-        elif error.code() in LOST_PLACE:
+            log.info("transient_read_error", extra={"reason": describe_error(error)})
+        elif error.code() in POSITION_LOST:
             self._break(f"{topic}[{partition}] can't be read from offset {self._position.get(tp)} on: "
                         f"{describe_error(error)}.")  # fmt: skip
         else:

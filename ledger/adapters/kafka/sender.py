@@ -93,7 +93,7 @@ class KafkaSender:
         except BufferError as error:
             raise Unreachable(f"Too many events wait to be sent: {error}.", hint=CHECK) from error
         if not report.done.wait(self._timeout_s + _REPORT_SLACK_S):
-            raise OutcomeUnknown(f"No acknowledgement of {_place(event)} within {self._timeout_s:g} s.", hint=AGAIN)
+            raise OutcomeUnknown(f"No acknowledgement of {_event_text(event)} within {self._timeout_s:g} s.", hint=AGAIN)
         if report.error is None:
             self._proved_at = self._clock.monotonic()
             return report.offset if report.offset is not None and report.offset >= 0 else None
@@ -101,8 +101,8 @@ class KafkaSender:
         if report.error.fatal():
             self._replace(producer)
         elif report.error.code() in _REFUSALS:
-            raise Refused(f"Kafka refuses {_place(event)}: {describe_error(report.error)}.")
-        raise OutcomeUnknown(f"{_place(event)} may or may not be stored: {describe_error(report.error)}.", hint=AGAIN)
+            raise Refused(f"Kafka refuses {_event_text(event)}: {describe_error(report.error)}.")
+        raise OutcomeUnknown(f"{_event_text(event)} may or may not be stored: {describe_error(report.error)}.", hint=AGAIN)
 
     def close(self) -> None:
         """Returns when all records in flight are reported, after timeout_s at the latest. Idempotent."""
@@ -122,7 +122,7 @@ class KafkaSender:
         sent twice is one fact. The broken producer is polled until it has reported all its records."""
         with self._lock:
             if self._producer is broken and not self._closed.is_set():
-                log.warning("the producer had a fatal error and is replaced")
+                log.warning("producer_replaced", extra={"reason": "it had a fatal error"})
                 self._broken.append(broken)
                 self._producer = self._make()
 
@@ -156,5 +156,5 @@ class KafkaSender:
         raise Unreachable(f"No answer from Kafka within {self._timeout_s:g} s: {self._trouble}.", hint=CHECK)
 
 
-def _place(event: Event) -> str:
+def _event_text(event: Event) -> str:
     return f"{event.key.decode('utf-8', 'replace')} for {event.topic}[{event.partition}]"

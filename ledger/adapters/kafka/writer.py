@@ -160,7 +160,7 @@ class KafkaWriter:
         try:
             self._lag.commit(offsets=[TopicPartition(*tp, at) for tp, at in offsets.items()], asynchronous=True)
         except BROKEN as exception:
-            log.info("%s: offsets for lag tools were not stored: %r", self._id, exception)
+            log.info("lag_offsets_not_stored", extra={"writer": self._id, "reason": repr(exception)})
 
     def _fenced(self) -> Fenced:
         return Fenced(f"{self._id} can't write any more: {self._dead}.", hint=STAND_BACK)
@@ -173,7 +173,7 @@ class KafkaWriter:
         try:
             self._producer.poll(0)
         except BROKEN as exception:
-            log.info("%s: %r", self._id, exception)
+            log.info("poll_failed", extra={"writer": self._id, "reason": repr(exception)})
         if self._lines.shaken:
             self._dead = "a connection broke within a transaction, and a late request could end the next one"
             self._drop()
@@ -185,7 +185,7 @@ class KafkaWriter:
                 producer.purge()
                 producer.flush(0)
             except BROKEN as exception:
-                log.info("%s: dropped a broken producer: %r", self._id, exception)
+                log.info("broken_producer_dropped", extra={"writer": self._id, "reason": repr(exception)})
 
 
 class _Lines:

@@ -24,4 +24,5 @@ def private_folder(path: Path) -> None:
     try:
         path.chmod(OWNER_ALONE)
     except PermissionError:
-        log.warning("other users can access %s and hold its locks; as its owner run: chmod 700 %s", path, path)
+        hint = f"other users can hold its locks; as its owner run: chmod 700 {path}"
+        log.warning("folder_open_to_others", extra={"path": str(path), "hint": hint})

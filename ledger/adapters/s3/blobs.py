@@ -169,8 +169,8 @@ class S3Blobs:
         for _ in self._tries(_TRIES):
             wanted = {"Objects": [{"Key": key} for key in left], "Quiet": True}
             answer = self._client.delete_objects(Bucket=self._settings.bucket, Delete=wanted)
-            told_of = [ClientError({"Error": one}, "DeleteObjects") for one in answer.get("Errors", ())]
-            errors = [error for error in told_of if not is_not_found(error)]
+            reported = [ClientError({"Error": one}, "DeleteObjects") for one in answer.get("Errors", ())]
+            errors = [error for error in reported if not is_not_found(error)]
             if not errors:
                 return len(keys)
             if lasting := [error for error in errors if not passing(error)]:

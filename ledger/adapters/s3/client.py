@@ -161,6 +161,6 @@ def _judged(error: ClientError, doing: str, where: str) -> LedgerError:
 
 def age_s(since: datetime, answer: Mapping[str, Any]) -> float:
     """Seconds since a moment, by the store's own clock: the `date` header of its response gives the time."""
-    told_at = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    now = parsedate_to_datetime(told_at).timestamp() if told_at else time.time()
+    date_header = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    now = parsedate_to_datetime(date_header).timestamp() if date_header else time.time()
     return max(0.0, now - since.timestamp())

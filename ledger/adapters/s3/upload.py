@@ -40,7 +40,7 @@ def upload(client: Any, settings: S3Settings, key: str, source: Path, ref: Graph
             _in_parts(client, settings, key, source, ref, condition)
     except ClientError as error:
         if _met_another(error):
-            log.debug("%s was put or deleted by another meanwhile: %s", key, error)
+            log.debug("object_changed_meanwhile", extra={"key": key, "reason": str(error)})
             return False
         raise
     return True

@@ -78,9 +78,9 @@ class Queries:
 
     def __init__(
         self, database: duckdb.DuckDBPyConnection, sealed: Sequence[SealedPartition], expired: bool = False,
-        foreign: Sequence[str] = (),
+        mixed_folders: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._database, self.sealed, self._expired, self.foreign = database, sealed, expired, foreign
+        self._database, self.sealed, self._expired, self.mixed_folders = database, sealed, expired, mixed_folders
 
     def ask(self, sql: str) -> Answer:
         """The rows of the last statement. Raises, also while rows are read: UsageError if DuckDB rejects the query or the
@@ -118,7 +118,7 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
     Raises: LedgerError if an object does not match its manifest. As the store."""
     gone: Gone = expired or (lambda topic, partition: expired_of(archive.expired(topic, partition)))
     with TemporaryDirectory(prefix="jobledger-query-") as temporary:
-        folder, sealed, sure_s, foreign = Path(temporary), list[SealedPartition](), 0.0, list[str]()
+        folder, sealed, sure_s, mixed_folders = Path(temporary), list[SealedPartition](), 0.0, list[str]()
         taken: list[tuple[str, int, Expired]] = []
         for name, topic in (("events", topics.events), ("recovery", topics.recovery)):
             _empty(folder / name / "partition=0")
@@ -126,7 +126,7 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
                 if tp == topic:
                     manifests = list(archive.manifests(topic, partition))
                     if others := _others(manifests, topic, partition):
-                        foreign.append(f"manifests/{topic}/{partition} holds the chain of {others} and is ignored")
+                        mixed_folders.append(f"manifests/{topic}/{partition} holds the chain of {others} and is ignored")
                         continue
                     _fetch(archive, archive.files(topic, partition), folder / name / f"partition={partition}")
                     sure, went = sure_from_s(manifests), gone(topic, partition)
@@ -148,7 +148,7 @@ def opened(archive: Archive, topics: TopicNames, sure_from_s: Sure, expired: Gon
                 _insert_expired(database, *each)
             for statement in _SHUT:
                 database.execute(statement)
-            yield Queries(database, sealed, bool(taken), foreign)
+            yield Queries(database, sealed, bool(taken), mixed_folders)
 
 
 def _others(manifests: Sequence[Manifest], topic: str, partition: int) -> str:
@@ -284,7 +284,7 @@ def _from_json(value: str | None) -> Any:
     return None if value is None else json.loads(value)
 
 
-_TOLD: Sequence[tuple[type | tuple[type, ...], Callable[[Any], Any]]] = (
+_CONVERSIONS: Sequence[tuple[type | tuple[type, ...], Callable[[Any], Any]]] = (
     (datetime, lambda t: t.isoformat(timespec="microseconds").replace("+00:00", "Z")),
     ((date, time), lambda t: t.isoformat()),
     (Decimal, lambda d: int(d) if d == d.to_integral_value() else float(d)),
@@ -299,5 +299,5 @@ def _plain(value: Any) -> Any:
     """A value for JSON: times as RFC 3339, bytes as hex, other types that JSON lacks as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
-    of = next((of for kind, of in _TOLD if isinstance(value, kind)), str)
+    of = next((of for kind, of in _CONVERSIONS if isinstance(value, kind)), str)
     return of(value)

@@ -120,12 +120,12 @@ class Redacting:
     def _must_be_needless(self, records: Sequence[Record]) -> None:
         """Raises: Refused if a fold still reads one of the records. In ledger.events, the last record of a key is all
         that is known of a register; in ledger.recovery, it is all that is known of a job."""
-        by_place = defaultdict[TopicPartition, list[Record]](list)
+        by_partition = defaultdict[TopicPartition, list[Record]](list)
         for record in records:
             mine = record.topic() != self.events or parse_key(record.key()) is not None
             if mine and job_of(record) is not None and not isinstance(record, RedactedRecord):
-                by_place[record.topic(), record.partition()].append(record)
-        for tp, some in by_place.items():
+                by_partition[record.topic(), record.partition()].append(record)
+        for tp, some in by_partition.items():
             needed = {record.offset() for record in self.thin(tp[0])(self.archive.records(*tp))}
             for record in some:
                 if record.offset() in needed:

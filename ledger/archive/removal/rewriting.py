@@ -123,10 +123,10 @@ def clear(archive: Archive, topic: str, partition: int) -> int:
 def _needless(archive: Archive, chain: Chain, topic: str, partition: int) -> Iterator[str]:
     """Yields the names of the objects that `clear` deletes. Raises: as `clear`."""
     store = archive.store
-    lying = [name for kind in ("records", "joined", "rewritten", "snapshots")
+    present = [name for kind in ("records", "joined", "rewritten", "snapshots")
              for name in store.names(f"{kind}/{topic}/{partition}/") if name.endswith(".parquet")]  # fmt: skip
     named = {one.now.name: one for one in _objects(chain)}
-    for name in lying:
+    for name in present:
         if name in named:
             continue
         now = chain.replaced.get(name)
@@ -134,7 +134,7 @@ def _needless(archive: Archive, chain: Chain, topic: str, partition: int) -> Ite
             one = named[now.name]  # named by a note, which anyone who can write to the store could have written: verify
             _must_hold(one, _sealed(archive, one), (topic, partition), chains.read_as(archive.store, one.now), chain, ())
             yield name
-        elif _holds_what_is_gone(archive, name, chain, topic, partition):
+        elif _holds_removed_records(archive, name, chain, topic, partition):
             yield name
 
 
@@ -218,7 +218,7 @@ def _sealed(archive: Archive, one: _Object) -> list[Leaf]:
         raise LedgerError(f"{one.leaves.name} can't be read: {error}", hint=chains.VERIFY) from error
 
 
-def _holds_what_is_gone(archive: Archive, name: str, chain: Chain, topic: str, partition: int) -> bool:
+def _holds_removed_records(archive: Archive, name: str, chain: Chain, topic: str, partition: int) -> bool:
     """Whether an unnamed object holds a removed record or value. No manifest can name such an object later, because the
     chain has grown since the object was made. An object that can't be read is left alone (False)."""
     try:

@@ -165,8 +165,8 @@ class Restoring:
         def archived(record: Record) -> None:
             left_out[REDACTED] += isinstance(record, RedactedRecord)
             if record.topic() == made.archived.events:
-                _, foreign = table.apply([record], tell_touched=False)
-                elsewhere.update((r.key() or b"").partition(b"/")[0] for r, why in foreign if why.startswith(ELSEWHERE))
+                _, malformed = table.apply([record], tell_touched=False)
+                elsewhere.update((r.key() or b"").partition(b"/")[0] for r, why in malformed if why.startswith(ELSEWHERE))
 
         for count, (record, filled) in enumerate(lay_out(self.archive, made, archived, left_out), start=1):
             tp = record.topic(), record.partition()

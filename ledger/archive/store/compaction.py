@@ -56,7 +56,7 @@ def compact(archive: Archive, now_s: float, report: Callable[[str], object] = le
 
 class _Partition:
     def __init__(self, archive: Archive, topic: str, partition: int) -> None:
-        self._archive, self._place = archive, (topic, partition)
+        self._archive, self._tp = archive, (topic, partition)
 
     def compact(self, now_s: float) -> list[Compacted]:
         made, chain = {}, self._chain()
@@ -65,10 +65,10 @@ class _Partition:
                 if (one := self._join(part)) is not None:
                     made[one.first_sequence] = len(part), sum(manifest.count for manifest in part)
         removed = self._clear(self._chain())
-        return [Compacted(*self._place, one.day, *made.get(one.first_sequence, (0, 0)), gone) for one, gone in removed]
+        return [Compacted(*self._tp, one.day, *made.get(one.first_sequence, (0, 0)), gone) for one, gone in removed]
 
     def _chain(self) -> Chain:
-        return self._archive.chain(*self._place)
+        return self._archive.chain(*self._tp)
 
     def _bounded(self, run: Sequence[Manifest], chain: Chain) -> Iterator[list[Manifest]]:
         part: list[Manifest] = []
@@ -102,7 +102,7 @@ class _Partition:
             raise
         failpoints.hit("compact.stored")
         for _ in range(_TRIES):
-            head = self._archive.head(*self._place)
+            head = self._archive.head(*self._tp)
             if self._moved(run, chain, self._chain()):  # the joined objects were made from objects since replaced
                 return None
             try:
@@ -111,7 +111,7 @@ class _Partition:
                 continue
             failpoints.hit("compact.noted")
             return made
-        raise LedgerError(f"Other writers kept sealing {self._place[0]}[{self._place[1]}], so the note was not written.")
+        raise LedgerError(f"Other writers kept sealing {self._tp[0]}[{self._tp[1]}], so the note was not written.")
 
     def _moved(self, run: Sequence[Manifest], before: Chain, now: Chain) -> bool:
         """Whether another process has joined these manifests, or rewritten their records, between two reads of the
@@ -121,7 +121,7 @@ class _Partition:
     def _store(self, run: Sequence[Manifest], chain: Chain) -> Joined:
         """Stores the joined objects of a run. Raises: LedgerError if an object is not as it was sealed, or the store
         does not return a new one as it was written."""
-        store, (topic, partition) = self._archive.store, self._place
+        store, (topic, partition) = self._archive.store, self._tp
         tables, leaves = [], []
         for manifest in run:
             if manifest.is_note:
@@ -140,7 +140,7 @@ class _Partition:
             tables.append(data)
             leaves.append(pack(own))
         day, last = _day(run), run[-1]
-        stem = f"{chains.joined_prefix(*self._place)}{day}/{run[0].sequence:012}-{last.sequence:012}"
+        stem = f"{chains.joined_prefix(*self._tp)}{day}/{run[0].sequence:012}-{last.sequence:012}"
         wanted = {chains.LINES: chains.lines_of(run), ".parquet": parquet.join(tables), ".leaves": b"".join(leaves)}
         made = {}
         for suffix, data in wanted.items():
@@ -154,12 +154,12 @@ class _Partition:
     def _clear(self, chain: Chain) -> list[tuple[Joined, int]]:
         """Deletes the objects that joined runs replaced: first the objects, then the manifests that name them. Returns
         how many, for each run."""
-        store, (topic, partition) = self._archive.store, self._place
+        store, (topic, partition) = self._archive.store, self._tp
         kinds = (
             *(f"{kind}/{topic}/{partition}/" for kind in ("records", "leaves", "rewritten")),
             manifests_prefix(topic, partition),
         )
-        lying = {name for kind in kinds for name in store.names(kind)}
+        present = {name for kind in kinds for name in store.names(kind)}
         found = []
         for one in chain.joined:
             run = [m for m in chain.manifests[one.first_sequence : one.last_sequence + 1] if m is not None]
@@ -167,7 +167,7 @@ class _Partition:
             bases = set(objects)
             objects += [again.object for again in chain.rewritten if again.records in bases]
             singles = [manifest_name(topic, partition, m.sequence) for m in run]
-            gone = [name for name in (*objects, *singles) if name in lying]
+            gone = [name for name in (*objects, *singles) if name in present]
             if gone:
                 self._must_be_sound(one, chain, run)
             for name in gone:

@@ -41,7 +41,7 @@ class Headroom:
     def __init__(self, ask: Callable[[], Sequence[ArchiveProgress]], least: float, every_s: float, clock: Clock) -> None:
         self._ask, self._least, self._every_s, self._clock = ask, least, every_s, clock
         self._seen = Reckoned()
-        self._told, self._again_at = FINE, 0.0
+        self._reported, self._again_at = FINE, 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headroom", daemon=True)
 
@@ -78,10 +78,10 @@ class Headroom:
         return Reckoned(found, seen.at_s, FINE if found and passed_s < LOOKS * self._every_s else UNKNOWN)
 
     def _tell(self, now: Reckoned, why: str) -> None:
-        at, changed = self._clock.monotonic(), now.state != self._told
+        at, changed = self._clock.monotonic(), now.state != self._reported
         if not changed and (now.state == FINE or at < self._again_at):
             return
-        self._told, self._again_at = now.state, at + AGAIN_S
+        self._reported, self._again_at = now.state, at + AGAIN_S
         if now.state == UNKNOWN:
             log.warning(UNKNOWN, why=why)
             return

@@ -65,7 +65,7 @@ def check(store: ObjectStore) -> SealCheck:
         return SealCheck(False, 0, {})
     first, body = min(sealed_by.items())
     heads, broken = _texts(body, "heads"), dict[TopicPartition, list[Broken]]()
-    missing = [tp for name in heads if (tp := _place(name)) is not None and tp not in found]
+    missing = [tp for name in heads if (tp := _tp_of(name)) is not None and tp not in found]
     for tp in sorted({*tps, *missing}):
         broken[tp] = list(_broken(store, tp, found.get(tp), body, heads))
     last = next((one for one in reversed(found[first]) if one is not None), None)
@@ -160,6 +160,6 @@ def _name(tp: TopicPartition | Sequence[Any]) -> str:
     return f"{tp[0]}/{tp[1]}"
 
 
-def _place(name: str) -> TopicPartition | None:
+def _tp_of(name: str) -> TopicPartition | None:
     topic, _, partition = name.rpartition("/")
     return (topic, int(partition)) if topic and partition.isdecimal() and len(partition) < 10 else None

@@ -166,7 +166,7 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
     named |= {manifest_name(topic, partition, sequence) for sequence in range(there)}
     named -= chain.replaced.keys()
     kinds = ("records", "leaves", "notes", "joined", "rewritten", "manifests")
-    lying = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")]
+    present = [name for kind in kinds for name in store.names(f"{kind}/{topic}/{partition}/")]
     summaries = _removal_summaries(chain)
     bad_from, bad_to = _first_bad(links, altered, manifests, reach)
     return PartitionVerdict(
@@ -174,7 +174,7 @@ def _verdict(store: ObjectStore, topic: str, partition: int, anchors: Sequence[H
         sealed[-1].next if sealed else 0, max((anchor.next for anchor in anchors), default=0),
         min([reach, *(one.offset for one in altered), *([] if unanchored is None else [unanchored])]),
         tuple(sorted({*links, *altered}, key=lambda one: (one.offset, one.sequence))),
-        tuple(name for name in lying if name not in named),
+        tuple(name for name in present if name not in named),
         sum(one.records for one in summaries if one.why == EXPIRED),
         sum(one.records for one in summaries if one.why == REDACTED), summaries, unanchored, proved_by, there - 1,
         bad_from, bad_to, tuple(_notes(store, sealed, proved_by, bool(anchors))),

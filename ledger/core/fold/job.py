@@ -201,14 +201,14 @@ class Job:
 
     def checkpointed_below(self, n: int) -> int:
         """As `checkpointed`, among the attempts below n."""
-        attempts = {k for k in (*self.checkpoints, *(place[0] for place in self.disposed)) if k < n}
+        attempts = {k for k in (*self.checkpoints, *(point[0] for point in self.disposed)) if k < n}
         return next((k for k in sorted(attempts, reverse=True) if self._has_checkpoint(k)), 0)
 
     def _has_checkpoint(self, n: int) -> bool:
         if any(self.fact(c, facts.CheckpointCompleted) is not None for c in reversed(self.checkpoints.get(n, ()))):
             return True
         # A disposed savepoint existed. The answer must not depend on whether its register is tombstoned yet.
-        return any(place[0] == n and self.disposal(*place) is not None for place in self.disposed)
+        return any(point[0] == n and self.disposal(*point) is not None for point in self.disposed)
 
     def _strongest(self, ends: Collection[Ended]) -> tuple[Ended, facts.AttemptEnded] | None:
         for register in _descending(ends, _end_order):

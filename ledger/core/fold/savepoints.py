@@ -22,7 +22,7 @@ def open_asks(job: Job) -> list[Ask]:
     points = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
     facts = [fact for c in points if (fact := job.fact(c, CheckpointCompleted)) is not None]
     spent = {fact.ask for fact in facts if fact.kind is CheckpointKind.SAVEPOINT}
-    spent |= {gone.ask for place in job.disposed if (gone := job.disposal(*place)) is not None}
+    spent |= {gone.ask for point in job.disposed if (gone := job.disposal(*point)) is not None}
     last = _last_periodic(job)
     wanted = [
         ask for ask in job.asks
@@ -60,8 +60,8 @@ def disposals(job: Job, kept: Collection[CheckpointId]) -> tuple[RestorePoint, .
     registers = sorted(c for checkpoints in job.checkpoints.values() for c in checkpoints)
     out = []
     for register in registers:
-        place = (register.n, register.id)
-        if place == base or not (place in surplus or job.disposal(*place) is not None):
+        named = (register.n, register.id)
+        if named == base or not (named in surplus or job.disposal(*named) is not None):
             continue
         point = job.restore_point(register)
         if point is not None and point.kind is CheckpointKind.SAVEPOINT:
@@ -85,9 +85,9 @@ def _periodic(job: Job) -> set[CheckpointId]:
     """All savepoints that answered a periodic request. Disposed ones count too; without them the policy would keep an
     older savepoint again."""
     found = set()
-    for place in job.disposed:
-        if (gone := job.disposal(*place)) is not None and parse(gone.ask) is not None:
-            found.add(place)
+    for point in job.disposed:
+        if (gone := job.disposal(*point)) is not None and parse(gone.ask) is not None:
+            found.add(point)
     for checkpoints in job.checkpoints.values():
         for c in checkpoints:
             fact = job.fact(c, CheckpointCompleted)

@@ -53,15 +53,17 @@ class RegisterTable:
         try:
             return self._apply(records, tell_touched)
         except TypeError:  # a record without a key; applying those before it a second time changes nothing
-            foreign = [MalformedRecord(r, "a record needs a key: <job_id>/<register>") for r in records if r.key() is None]
+            malformed = [
+                MalformedRecord(r, "a record needs a key: <job_id>/<register>") for r in records if r.key() is None
+            ]
             touched, others = self._apply([r for r in records if r.key() is not None], tell_touched)
-            return touched, foreign + others
+            return touched, malformed + others
 
     def _apply(self, records: Sequence[Any], tell_touched: bool) -> tuple[dict[bytes, int], list[MalformedRecord]]:
         touched: dict[bytes, int] = {}
-        foreign: list[MalformedRecord] = []
+        malformed: list[MalformedRecord] = []
         if not records:
-            return touched, foreign
+            return touched, malformed
         by_partition, known = self.jobs, self._known
         kind = type(records[0])  # mapping its methods over the batch costs a third of calling them one by one
         keys = map(bytes.partition, map(kind.key, records), repeat(b"/"))
@@ -70,8 +72,8 @@ class RegisterTable:
             try:
                 registers, name = by_partition[partition][job_id], known[name]
             except KeyError:
-                if reason := self._why_foreign(record.key(), job_id, name, partition):
-                    foreign.append(MalformedRecord(record, reason))
+                if reason := self._why_malformed(record.key(), job_id, name, partition):
+                    malformed.append(MalformedRecord(record, reason))
                     continue
                 if job_id.startswith(b"~"):
                     continue
@@ -82,11 +84,11 @@ class RegisterTable:
                 if MAGIC <= value < _BEYOND_MAGIC:
                     registers[name] = (value, record.offset())
                     continue
-                foreign.append(MalformedRecord(record, _framing(value)))
+                malformed.append(MalformedRecord(record, _framing(value)))
             registers.pop(name, None)
             if not registers:
                 del by_partition[partition][job_id]
-        return touched, foreign
+        return touched, malformed
 
     def registers(self, job_id: bytes, partition: int) -> dict[bytes, RawValue]:
         return self.jobs[partition].get(job_id, {})
@@ -94,7 +96,7 @@ class RegisterTable:
     def __len__(self) -> int:
         return sum(map(len, self.jobs))
 
-    def _why_foreign(self, key: bytes, job_id: bytes, name: bytes, partition: int) -> str:
+    def _why_malformed(self, key: bytes, job_id: bytes, name: bytes, partition: int) -> str:
         """Why the first record of a job or register name is malformed; "" if it is valid, a no-op, or a claim (noted)."""
         if key.startswith(b"~"):
             if key == _NOOP:

@@ -171,10 +171,10 @@ def _in_order(
     for group in groups.values():
         group.sort(key=lambda action: urgency(entries[action.job_id]))
 
-    def place(group: list[Start | StartAgain]) -> tuple[bool, tuple[int, bool, tuple[int, int], str]]:
+    def group_key(group: list[Start | StartAgain]) -> tuple[bool, tuple[int, bool, tuple[int, int], str]]:
         return any(action.job_id in backoff for action in group), urgency(entries[group[0].job_id])
 
-    return sorted(groups.values(), key=place)
+    return sorted(groups.values(), key=group_key)
 
 
 def _why_not(needs: Mapping[Pool, int], free: Mapping[str, int], queues: Mapping[str, int], unread: str) -> str:

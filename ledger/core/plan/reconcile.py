@@ -16,7 +16,7 @@ from ledger.core.plan.plan import NOTHING, Action, Dispose, Knowledge, Start, Wa
 from ledger.core.plan.pools import Pools, admit, holding
 from ledger.core.plan.replacements import apply_replacements
 from ledger.core.plan.replacing import Side
-from ledger.core.plan.runner_report import RunnerReport, disposable, held_elsewhere, lying_elsewhere
+from ledger.core.plan.runner_report import RunnerReport, disposable, held_elsewhere, stored_elsewhere
 
 #: (job id, attempt, alive, id in the engine), as in ports.ObservedAttempt.
 Listed = tuple[str, int, bool, str]
@@ -133,7 +133,7 @@ def plan_actions(
         if view is None or view.entry.retiring:
             return None
         report, idle = observed.of(view.entry), view.idle and not view.waits_for
-        elsewhere = lying_elsewhere(view.entry.restore_points, view.entry, report)
+        elsewhere = stored_elsewhere(view.entry.restore_points, view.entry, report)
         return Side(view.entry, report.alive, view.known, idle, view.starting, view.steady, report.why, elsewhere)
 
     def no_room(new: RecoveryEntry, old: Side) -> str:

@@ -57,11 +57,13 @@ def held_elsewhere(entry: RecoveryEntry, reached: str, attempts: frozenset[int])
 
 def disposable(entry: RecoveryEntry, report: RunnerReport) -> tuple[RestorePoint, ...]:
     """Disposed savepoints whose files the instance that answers can delete."""
-    elsewhere = lying_elsewhere(entry.disposals, entry, report)
+    elsewhere = stored_elsewhere(entry.disposals, entry, report)
     return tuple(point for point in entry.disposals if point not in elsewhere)
 
 
-def lying_elsewhere(points: Iterable[RestorePoint], entry: RecoveryEntry, report: RunnerReport) -> tuple[RestorePoint, ...]:
+def stored_elsewhere(
+    points: Iterable[RestorePoint], entry: RecoveryEntry, report: RunnerReport
+) -> tuple[RestorePoint, ...]:
     """Restore points that another instance made than the one that answers. If this one cannot read them, they may still be
     valid. Excludes those of attempts that an operator gave up, those from outside the ledger, and those of the newest
     attempt if this instance holds it."""

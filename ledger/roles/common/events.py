@@ -13,7 +13,7 @@ from ledger.ports import Clock, Codec, Envelope, Event
 
 NOBODY: Mapping[str, str] = {}
 #: Half of the highest epoch. No leader gets this far, so a higher epoch in a header is a stray one.
-STRAY_EPOCH_MAX = NUMBER_MAX // 2
+FORGED_EPOCH_MIN = NUMBER_MAX // 2
 
 
 def epoch_after(highest: int, topic: str) -> int:

@@ -21,7 +21,7 @@ class Standstill:
     def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader, self._clock = reader, clock
         self._catch_up: CatchUp | None = None
-        self._at_end_at = self._asked_at = self._heard_at = clock.monotonic()
+        self._at_end_at = self._asked_at = self._answered_at = clock.monotonic()
         self._next = self._asked_at + ASK_S
 
     def check(self) -> float:
@@ -47,8 +47,8 @@ class Standstill:
             self._catch_up = CatchUp(self._reader.high_watermarks(), self._clock)
         except Unreachable:
             self._catch_up = None
-            if self._clock.monotonic() - self._heard_at >= PATIENCE_S:
+            if self._clock.monotonic() - self._answered_at >= PATIENCE_S:
                 raise
         else:
-            self._heard_at = now
+            self._answered_at = now
             self._catch_up.behind(self._reader.position())

@@ -40,17 +40,17 @@ class Admission:
 
     def judge(self, job: Job, registers: dict[bytes, RawValue], partition: int, factory: EventFactory) -> list[Event]:
         """Admits the first valid spec in log order; refuses every other one with a tombstone and a reject."""
-        place = (partition, job.job_id.encode())
-        self._note_result(job, place)
+        key = (partition, job.job_id.encode())
+        self._note_result(job, key)
         if job.result is not None:
             return []
         if Admitted() in job.names:
             self._admitting.pop(job.job_id, None)
-            self._unadmitted.pop(place, None)
+            self._unadmitted.pop(key, None)
             reason = "another spec is admitted under this job id"
             others = [s for s in job.specs if job.admitted and s.digest != job.admitted.digest]
             return [e for spec in others for e in self._refuse(job, registers, partition, spec, reason)]
-        self._unadmitted.setdefault(place, self._clock.monotonic())
+        self._unadmitted.setdefault(key, self._clock.monotonic())
         events: list[Event] = []
         for spec in sorted(job.specs, key=lambda s: registers[job.names[s]][1]):
             if reason := self._why_refused(job, spec, registers[job.names[spec]]):
@@ -65,14 +65,14 @@ class Admission:
         """Tombstones for registers of job ids that were never admitted, and for expired results."""
         now, time_s = self._clock.monotonic(), self._clock.time()
         events: list[Event] = []
-        for place, seen in list(self._unadmitted.items()):
+        for key, seen in list(self._unadmitted.items()):
             if now - seen >= self._collect_after_s:
-                del self._unadmitted[place]
-                events += self._tombstones(table, place, factory)
-        for place, expires in list(self._results.items()):
+                del self._unadmitted[key]
+                events += self._tombstones(table, key, factory)
+        for key, expires in list(self._results.items()):
             if time_s >= expires:
-                del self._results[place]
-                events += self._tombstones(table, place, factory)
+                del self._results[key]
+                events += self._tombstones(table, key, factory)
         return events
 
     def _why_refused(self, job: Job, spec: Spec, held: RawValue) -> str:
@@ -96,17 +96,17 @@ class Admission:
         key = job.job_id.encode() + b"/" + name
         return [self._rejects.held(partition, key, *held, reason)]
 
-    def _note_result(self, job: Job, place: tuple[int, bytes]) -> None:
+    def _note_result(self, job: Job, key: tuple[int, bytes]) -> None:
         """Schedules the expiry of a result once no other register is left."""
-        self._results.pop(place, None)
+        self._results.pop(key, None)
         if job.result is None or self._result_retention_s is None:
             return
         if all(isinstance(register, LASTING) for register in job.names):
             fact = job.fact(job.result, JobResult)
             if fact is not None:
-                self._results[place] = fact.when + self._result_retention_s
+                self._results[key] = fact.when + self._result_retention_s
 
-    def _tombstones(self, table: RegisterTable, place: tuple[int, bytes], factory: EventFactory) -> list[Event]:
-        partition, job_id = place
+    def _tombstones(self, table: RegisterTable, key: tuple[int, bytes], factory: EventFactory) -> list[Event]:
+        partition, job_id = key
         registers: list[Register | None] = [parse_register(name) for name in table.registers(job_id, partition)]
         return [factory.register(self._topic, job_id.decode(), r, None) for r in registers if r is not None]

@@ -21,7 +21,7 @@ from ledger.errors import Fenced, TemporaryError, Unreachable
 from ledger.ports import Marks, Record
 from ledger.roles.common.candidacy import Candidacy
 from ledger.roles.common.catching_up import read_up_to
-from ledger.roles.common.events import STRAY_EPOCH_MAX, epoch_after, noops
+from ledger.roles.common.events import FORGED_EPOCH_MIN, epoch_after, noops
 from ledger.roles.common.rejecting import RejectEvents
 from ledger.roles.common.role_parts import EntryListener, Parts, ProjectorSettings, ignore_entry
 from ledger.roles.common.standstill import Standstill
@@ -30,7 +30,7 @@ from ledger.roles.projector.term import ProjectorTerm
 from ledger.util import failpoints
 
 ROLE = "projector"
-FOREIGN_MAX = 100_000  # rejects that a standby remembers; the newest are kept
+MALFORMED_MAX = 100_000  # rejects that a standby remembers; the newest are kept
 log = structlog.get_logger(ROLE)
 
 
@@ -71,8 +71,8 @@ class Projector:
             if self._term is not None:
                 self.candidacy.require_lease("leading")
                 self._at_end_at = self._standstill.check()
-                with self._foreign_taken() as foreign:
-                    self.counters["written"] += self._term.publish(self._taken_dirty(), foreign)
+                with self._malformed_taken() as malformed:
+                    self.counters["written"] += self._term.publish(self._taken_dirty(), malformed)
             elif self.candidacy.may_lead():
                 self._take_over()
         except (Fenced, Unreachable, TemporaryError) as error:
@@ -86,7 +86,7 @@ class Projector:
         self._table = RegisterTable(self._partitions)
         self.published = Published(self._parts.codec.decode)
         self._dirty: dict[str, int] = {}
-        self._foreign: list[MalformedRecord] = []
+        self._malformed: list[MalformedRecord] = []
         self._standstill = Standstill(self._reader, self._clock)
         self._next_end_check = self._clock.monotonic()
         self._at_end_at = self._next_end_check - found.age_s
@@ -110,9 +110,9 @@ class Projector:
 
     def _take(self, records: Sequence[Record]) -> None:
         events = [record for record in records if record.topic() == self._topics.events]
-        touched, foreign = self._table.apply(events, tell_touched=self._term is not None)
-        self._foreign = (self._foreign + foreign)[-FOREIGN_MAX:]
-        self.counters["foreign"] += len(foreign)
+        touched, malformed = self._table.apply(events, tell_touched=self._term is not None)
+        self._malformed = (self._malformed + malformed)[-MALFORMED_MAX:]
+        self.counters["foreign"] += len(malformed)
         if self._term is not None:
             self._dirty.update((job_id.decode(), partition) for job_id, partition in touched.items())
             if self._settings.result_retention_s is not None:
@@ -138,13 +138,13 @@ class Projector:
         return dirty
 
     @contextmanager
-    def _foreign_taken(self) -> Iterator[list[MalformedRecord]]:
+    def _malformed_taken(self) -> Iterator[list[MalformedRecord]]:
         """The malformed records to reject; kept for the next try if this one fails."""
-        foreign, self._foreign = self._foreign, []
+        malformed, self._malformed = self._malformed, []
         try:
-            yield foreign
+            yield malformed
         except BaseException:
-            self._foreign = (foreign + self._foreign)[-FOREIGN_MAX:]
+            self._malformed = (malformed + self._malformed)[-MALFORMED_MAX:]
             raise
 
     def _reached(self, marks: Marks) -> bool:
@@ -177,11 +177,11 @@ class Projector:
             self._parts, self._settings, self._rejects, writer, epoch, self._table, self.published, self._reader,
             self._on_entry,
         )  # fmt: skip
-        with self._foreign_taken() as foreign:
-            claimed = self._term.claim(foreign, self.candidacy.reason())
+        with self._malformed_taken() as malformed:
+            claimed = self._term.claim(malformed, self.candidacy.reason())
         self._read_up_to(claimed)
-        with self._foreign_taken() as foreign:
-            self._term.publish(self._taken_dirty(), foreign)
+        with self._malformed_taken() as malformed:
+            self._term.publish(self._taken_dirty(), malformed)
         self.candidacy.became_leader(epoch)
         self._standstill = Standstill(self._reader, self._clock)
         log.info("leads", epoch=epoch, jobs=len(self._table))
@@ -192,7 +192,7 @@ class Projector:
         no epoch left for anybody."""
         last = [(key, raw.epoch) for keys in self.published.raw.values() for key, raw in keys.items()]
         removed = (claim[1] for key, _ in last if (claim := parse_claim(key)) is not None and claim[0] == ROLE)
-        in_records = (epoch for epoch in (*removed, *(epoch for _, epoch in last)) if epoch <= STRAY_EPOCH_MAX)
+        in_records = (epoch for epoch in (*removed, *(epoch for _, epoch in last)) if epoch <= FORGED_EPOCH_MIN)
         return max([0, *self.published.claimed.values(), *in_records])
 
     def step_down(self, error: Exception) -> None:

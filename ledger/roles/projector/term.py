@@ -64,12 +64,12 @@ class ProjectorTerm:
 
     # -- taking over ---------------------------------------------------------------------------------------------------
 
-    def claim(self, foreign: Sequence[MalformedRecord], reason: str) -> Marks:
+    def claim(self, malformed: Sequence[MalformedRecord], reason: str) -> Marks:
         """Claims the epoch on every partition and publishes all differences, in one transaction. Returns the offsets
         behind the claims."""
         claims = self._factory.claims(self._topics.recovery, self._parts.writer_name, reason)
         self._own_claims = OwnClaims(claims)
-        self._commit(claims + self._plan(self._everything(), foreign) + self._progress())
+        self._commit(claims + self._plan(self._everything(), malformed) + self._progress())
         for entry in self._current.values():  # the predecessor may have ended before it passed its last entries on
             self._on_entry(entry)
         return {(c.topic, c.partition): self._written[c.partition, c.key] + 1 for c in claims}
@@ -136,14 +136,14 @@ class ProjectorTerm:
         # job of another partition, since readers know jobs by their ids.
         return [(job_id, partition)] if self._is_home(job_id, partition) else []
 
-    def publish(self, dirty: dict[str, int], foreign: Sequence[MalformedRecord]) -> int:
+    def publish(self, dirty: dict[str, int], malformed: Sequence[MalformedRecord]) -> int:
         """Writes entries of dirty jobs, rejects of malformed records, and what is due by the clock. Returns the number of
         events written."""
         now = self._clock.monotonic()
         for job_id in self._clocks.passed(now):
             if (entry := self._current.get(job_id)) is not None:
                 dirty.setdefault(job_id, entry.partition)
-        events = self._own_claims.take() + self._plan(dirty, foreign)
+        events = self._own_claims.take() + self._plan(dirty, malformed)
         if now >= self._next_housekeeping:
             self._next_housekeeping = now + self._settings.housekeeping_interval_s
             events += self._admission.collect(self._table, self._factory)
@@ -158,8 +158,8 @@ class ProjectorTerm:
 
     # -- what to write -------------------------------------------------------------------------------------------------
 
-    def _plan(self, dirty: dict[str, int], foreign: Iterable[MalformedRecord]) -> list[Event]:
-        events = [self._rejects.record(record, reason) for record, reason in foreign]
+    def _plan(self, dirty: dict[str, int], malformed: Iterable[MalformedRecord]) -> list[Event]:
+        events = [self._rejects.record(record, reason) for record, reason in malformed]
         for job_id, partition in dirty.items():
             try:
                 events += self._plan_job(job_id, partition)

@@ -13,7 +13,7 @@ from ledger.core.model.recovery import RecoveryEntry
 from ledger.core.model.registers import Attempt, Intent, Outcome
 from ledger.core.plan.plan import Declare, Inherited
 from ledger.core.plan.regions import label_of, points_from
-from ledger.core.plan.runner_report import lying_elsewhere
+from ledger.core.plan.runner_report import stored_elsewhere
 from ledger.ports import (
     Prepared,
     PrepareTask,
@@ -33,7 +33,7 @@ log = structlog.get_logger("reconciler")
 def verify(flow: JobFlow, n: int, points: tuple[RestorePoint, ...]) -> Flow:
     """Asks the runner about restore points of a region's start. The answers count for the next start alone."""
     entry, memory = flow.entry, flow.memory
-    elsewhere = lying_elsewhere(points, entry, memory.report)
+    elsewhere = stored_elsewhere(points, entry, memory.report)
     outcome = yield from perform(VerifyTask(**flow.target, n=n, restore_points=points, elsewhere=elsewhere))
     answers = outcome.answer if outcome.answer is not None else (Verification.UNKNOWN,) * len(points)
     memory.verified.update(zip(points, map(str, answers), strict=True))
@@ -49,7 +49,7 @@ def start(flow: JobFlow, n: int, inherited: Inherited | None, together: Together
     memory.verified.clear()
     points, newer = points_from(entry, together.consistency if together else "")
     own = points + newer
-    offered = inherited or Inherited(own, entry.restore_from_named, lying_elsewhere(own, entry, memory.report))
+    offered = inherited or Inherited(own, entry.restore_from_named, stored_elsewhere(own, entry, memory.report))
     outcome = yield from perform(_prepare_task(flow, n, *offered))
     _note_backoff(flow, outcome)
     if outcome.refused:
@@ -78,7 +78,7 @@ def start_again(flow: JobFlow, n: int) -> Flow:
     """Starts a recorded attempt that its runner does not know, from the restore point in its record."""
     entry = flow.entry
     points = (entry.base,) if entry.base else ()
-    elsewhere = lying_elsewhere(points, entry, flow.memory.report)
+    elsewhere = stored_elsewhere(points, entry, flow.memory.report)
     outcome = yield from perform(_prepare_task(flow, n, points, entry.base is not None, elsewhere))
     if outcome.refused:
         yield from flow.fenced_end(n, Outcome.STOPPED, f"not started again: {outcome.reason}")

@@ -160,7 +160,7 @@ def test_a_folder_that_holds_the_chain_of_another_partition_does_not_count_and_i
     with opened(archive, TOPICS, lambda found: sure_from_s(found, 3600.0, archive.leaves)) as queries:
         assert list(queries.ask("SELECT count(*) AS n FROM events").rows) == [{"n": 200}]
         assert list(queries.ask("SELECT count(*) AS n FROM sealed").rows) == [{"n": 1}]
-        (told,) = queries.foreign
+        (told,) = queries.mixed_folders
     assert "ledger.events/9 holds the chain of ledger.events[0]" in told
 
 

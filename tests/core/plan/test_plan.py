@@ -27,7 +27,7 @@ from ledger.core.plan.plan import (
 )  # fmt: skip
 from ledger.core.plan.pools import Pool, Pools
 from ledger.core.plan.reconcile import JobView, Observed, slots_held
-from ledger.core.plan.runner_report import ANY_INSTANCE, RunnerReport, lying_elsewhere
+from ledger.core.plan.runner_report import ANY_INSTANCE, RunnerReport, stored_elsewhere
 
 J = "job"
 SETTLED_1 = Knowledge(settled=frozenset({1}))
@@ -194,17 +194,17 @@ def test_only_the_instance_that_made_a_restore_point_can_call_it_invalid() -> No
     mine, theirs, outside = RestorePoint(2, 1, "/m"), RestorePoint(1, 7, "/t"), RestorePoint(0, 0, "/o")
     points = (mine, theirs, outside)
     report = answers((2, False)).of(RESTARTING)
-    assert lying_elsewhere(points, RESTARTING, report) == (theirs,)
-    assert lying_elsewhere(points, replace(RESTARTING, intent=forced("RETRY", 1)), report) == ()
-    assert lying_elsewhere(points, RESTARTING, answers(instance="").of(RESTARTING)) == ()
+    assert stored_elsewhere(points, RESTARTING, report) == (theirs,)
+    assert stored_elsewhere(points, replace(RESTARTING, intent=forced("RETRY", 1)), report) == ()
+    assert stored_elsewhere(points, RESTARTING, answers(instance="").of(RESTARTING)) == ()
 
 
 def test_what_an_instance_made_of_the_newest_attempt_lies_with_it_though_it_has_forgotten_that() -> None:
     points = (RestorePoint(1, 1, "a"), RestorePoint(2, 7, "b"))
     entry = replace(RESTARTING, attempt=2, instance="here")
     forgetful = RunnerReport(frozenset(), instance="here")
-    assert lying_elsewhere(points, entry, forgetful) == points[:1]
-    assert lying_elsewhere(points, entry, forgetful._replace(instance="there")) == points
+    assert stored_elsewhere(points, entry, forgetful) == points[:1]
+    assert stored_elsewhere(points, entry, forgetful._replace(instance="there")) == points
 
 
 def test_one_fence_settles_however_often_the_log_moves_on() -> None:

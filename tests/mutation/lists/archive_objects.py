@@ -177,7 +177,7 @@ MUTANTS = (
     ),
     Mutant(
         "strays-are-none-of-our-business", VERIFYING,
-        "        tuple(name for name in lying if name not in named),", "        (),",
+        "        tuple(name for name in present if name not in named),", "        (),",
         ("tests/archive/store/test_verifying.py::test_what_a_killed_archiver_has_left_is_a_stray_and_no_harm",), "foreign objects in the archive are not reported",
     ),
     Mutant(
@@ -197,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-holds-what-is-gone-stays", REWRITING,
-        "        elif _holds_what_is_gone(archive, name, chain, topic, partition):\n            yield name\n", "",
+        "        elif _holds_removed_records(archive, name, chain, topic, partition):\n            yield name\n", "",
         ("tests/archive/removal/test_rewriting.py::test_what_a_killed_joiner_has_left_is_cleared_away_after_a_redaction_too",), "a redacted value is still in a snapshot",
     ),
     Mutant(

@@ -47,8 +47,8 @@ MUTANTS = (
     ),
     Mutant(
         "a-lost-place-is-read-on-from", READER,
-        "        elif error.code() in LOST_PLACE:\n            self._break(",
-        "        elif error.code() in LOST_PLACE:\n            log.info(",
+        "        elif error.code() in POSITION_LOST:\n            self._break(",
+        "        elif error.code() in POSITION_LOST:\n            log.info(",
         (f"{STANDS}::test_a_place_that_is_lost_breaks_the_reader_for_good",), "records that were deleted before they were read are missing without an error",
     ),
     Mutant(

@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         "age-counts-by-our-own-clock", CLIENT,
-        "parsedate_to_datetime(told_at).timestamp() if told_at else time.time()", "time.time()",
+        "parsedate_to_datetime(date_header).timestamp() if date_header else time.time()", "time.time()",
         (f"{TESTS}::test_age_counts_by_the_clock_of_the_store",),
         "with a wrong clock the collector takes young graphs",
     ),

@@ -18,7 +18,7 @@ MUTANTS = (
     ),
     Mutant(
         "rejects-are-lost-with-their-transaction", "ledger/roles/projector/projector.py",
-        "            self._foreign = (foreign + self._foreign)[-FOREIGN_MAX:]\n            raise", "            raise",
+        "            self._malformed = (malformed + self._malformed)[-MALFORMED_MAX:]\n            raise", "            raise",
         (f"{SCHEDULES}[a_leader_hears_no_answer_to_its_rejects_and_leads_again]",),
         "a record that could not be used is dropped in silence",
     ),
@@ -94,11 +94,11 @@ MUTANTS = (
     Mutant(
         "a-tombstone-counts-by-its-time", "ledger/core/model/table.py",
         "                    registers[name] = (value, record.offset())\n                    continue\n"
-        "                foreign.append(MalformedRecord(record, _framing(value)))\n",
+        "                malformed.append(MalformedRecord(record, _framing(value)))\n",
         "                    registers[name] = (value, record.offset())\n"
         "                    self.__dict__.setdefault('times', {})[job_id, name] = record.timestamp()[1]\n"
         "                    continue\n"
-        "                foreign.append(MalformedRecord(record, _framing(value)))\n"
+        "                malformed.append(MalformedRecord(record, _framing(value)))\n"
         "            elif self.__dict__.setdefault('times', {}).get((job_id, name), 0) > record.timestamp()[1]:\n"
         "                continue\n",
         (f"{CLOCKS}entries_are_the_same_whatever_timestamps_their_records_have",),

@@ -173,7 +173,8 @@ class Agent:
             try:
                 attempt.process = spawn(attempt)
             except OSError as error:
-                log.error("attempt %d of %s has no supervisor: %s", attempt.n, attempt.job_id, error)
+                about = {"job": attempt.job_id, "attempt": attempt.n, "reason": str(error)}
+                log.error("supervisor_not_started", extra=about)
             else:
                 with self._guard:
                     self._processes.append(attempt.process)
@@ -250,7 +251,8 @@ class Agent:
                 path = restore.path_of(point)
                 own = job.run_folder(point.attempt) / "checkpoints"
                 if path is None or checkpoints.parse(path.name) is None or path.parent.resolve() != own:
-                    log.warning("%s is not a checkpoint of %s and is not deleted", point.location, job_id)
+                    about = {"job": job_id, "path": point.location, "reason": "it is no checkpoint of this job"}
+                    log.warning("checkpoint_not_deleted", extra=about)
                     continue
                 restore.remove(path)
                 content.manifest_path(path).unlink(missing_ok=True)
@@ -308,7 +310,7 @@ class Agent:
             complaint = f"{type(error).__name__}: {error}"
             if self._complaints.get(job.id) != complaint:
                 self._complaints[job.id] = complaint
-                log.exception("step failed for %s, trying again", job.id)
+                log.exception("job_step_failed", extra={"job": job.id})
         else:
             self._complaints.pop(job.id, None)
 

@@ -108,7 +108,7 @@ class Digests:
         except FileNotFoundError:
             pass  # deleted meanwhile
         except (OSError, Unsteady) as error:
-            log.warning("no content digest of %s: %s", path, error)
+            log.warning("content_digest_failed", extra={"path": str(path), "reason": str(error)})
         self._forget_old_files()
         with self._guard:
             self._under_way.discard(path)
@@ -123,11 +123,12 @@ class Digests:
     def _store(self, path: Path, manifest: ContentManifest) -> None:
         try:
             if not content.save(path, manifest):
-                log.warning("no content digest of %s: it has too many files (%d)", path, len(manifest.files))
+                reason = f"too many files: {len(manifest.files)}"
+                log.warning("content_digest_failed", extra={"path": str(path), "reason": reason})
         except FileNotFoundError:
             pass  # its attempt is forgotten
         except OSError as error:
-            log.warning("the content digest of %s can't be stored: %s", path, error)
+            log.warning("content_digest_not_stored", extra={"path": str(path), "reason": str(error)})
 
     def _seed(self, path: Path) -> None:
         """Remembers the files that an earlier agent has read, from the manifests of the attempt."""
@@ -209,7 +210,7 @@ class Checks:
         try:
             check.judged = self._judge(point)
         except Exception:  # the result is UNKNOWN then
-            log.exception("%s could not be checked", point.location)
+            log.exception("content_check_failed", extra={"path": point.location})
         finally:
             check.at = time.monotonic()
             check.done.set()

@@ -98,7 +98,7 @@ class JobEvents:
         """Raises: OSError, ValueError, KeyError, TypeError if a file is damaged."""
         for number, path in numbered(str(self.folder)):
             stored = self._stored(number, Path(path), event_from_json(read_json(path) or {}))
-            self._maker.sequences.seen(*self._place(stored.event))
+            self._maker.sequences.seen(*self._partition_and_sequence(stored.event))
             self.events.append(stored)
         self._next = max((stored.number for stored in self.events), default=0) + 1
 
@@ -147,6 +147,6 @@ class JobEvents:
             raise ValueError(f"{path} holds an event of another job: {event.key!r}")
         return StoredEvent(number, path, event, named[1])
 
-    def _place(self, event: RunnerEvent) -> tuple[int, int]:
+    def _partition_and_sequence(self, event: RunnerEvent) -> tuple[int, int]:
         sequence = cloudevents.parse(event.headers).sequence
         return partition_of(self.job_id, self._maker.partitions), sequence or 0

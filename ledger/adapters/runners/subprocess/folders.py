@@ -106,7 +106,8 @@ class MarkedAttempt:
             value = read_json(self.file(name))
             return None if value is None else convert(value)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s is damaged, and counts as unknown: %s: %s", self.file(name), type(error).__name__, error)
+            about = {"path": self.file(name), "reason": f"{type(error).__name__}: {error}", "then": "counts as unknown"}
+            log.warning("damaged_file", extra=about)
             return None
 
     def order(self, outcome: str, savepoint: bool = False, reason: str = "") -> dict[str, Any]:
@@ -117,7 +118,8 @@ class MarkedAttempt:
         try:
             return read_json(self.file("order.json")) or wanted
         except ValueError as error:
-            log.warning("%s is damaged, and is written again: %s", self.file("order.json"), error)
+            about = {"path": self.file("order.json"), "reason": str(error), "then": "is written again"}
+            log.warning("damaged_file", extra=about)
             write_durably(self.file("order.json"), to_json(wanted))
             return wanted
 

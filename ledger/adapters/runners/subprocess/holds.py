@@ -32,7 +32,7 @@ class Holds:
         except Exception as error:  # after any error, it is unknown which jobs are held
             self._held, complaint = None, f"{type(error).__name__}: {error}"
         if complaint and complaint != self._last_complaint:
-            log.warning("it is unknown which jobs are pinned, so no logs are deleted: %s", complaint)
+            log.warning("pins_unknown", extra={"reason": complaint, "then": "no logs are deleted"})
         self._last_complaint = complaint
 
     def run(self, stop: threading.Event) -> None:

@@ -304,7 +304,8 @@ class AgentJob:
             try:
                 self._delete(self.attempts[n].checkpoints, number)
             except OSError as error:
-                log.warning("checkpoint %d/%d of %s can't be deleted: %s", n, number, self.id, error)
+                about = {"job": self.id, "attempt": n, "checkpoint": number, "reason": str(error)}
+                log.warning("checkpoint_not_deleted", extra=about)
                 continue
             del self.attempts[n].acknowledged[number]
             touched.add(n)
@@ -358,7 +359,7 @@ def _fact_in(path: str) -> dict[str, Any] | None:
         why = "it is not a fact"
     except (ValueError, KeyError, TypeError) as error:
         why = f"{type(error).__name__}: {error}"
-    log.warning("%s is damaged, and counts as never written: %s", path, why)
+    log.warning("damaged_file", extra={"path": path, "reason": why, "then": "counts as never written"})
     return None
 
 

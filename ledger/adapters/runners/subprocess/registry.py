@@ -41,7 +41,7 @@ class JobRegistry:
                 job.load()
             except DAMAGE as error:
                 job.damaged = f"{path} is damaged: {type(error).__name__}: {error}"
-                log.error("%s", job.damaged)
+                log.error("damaged_job", extra={"job": job.id, "reason": job.damaged})
             self._jobs[job.id] = job
 
     def __contains__(self, job_id: str) -> bool:

@@ -107,4 +107,7 @@ class KafkaEventSender:
     def _say(self, trouble: str) -> None:
         if trouble != self._trouble:
             self._trouble = trouble
-            log.warning("%s", trouble or "events can be sent again")
+            if trouble:
+                log.warning("events_not_sent", extra={"reason": trouble})
+            else:
+                log.warning("events_sent_again")

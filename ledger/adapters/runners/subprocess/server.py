@@ -81,7 +81,7 @@ def _send(agent: Agent, stop: threading.Event, step_s: float) -> None:
         try:
             wait_s = 0.0 if agent.send() else step_s
         except Exception:  # whatever the error, the events are on disk
-            log.exception("events can't be sent, trying again")
+            log.exception("events_not_sent")
             wait_s = RETRY_S
         stop.wait(wait_s)
 
@@ -117,7 +117,7 @@ class AgentServer:
                 try:
                     self._serve(connection)
                 except (OSError, ValueError) as error:
-                    log.debug("a caller went away: %s", error)
+                    log.debug("caller_disconnected", extra={"reason": str(error)})
 
     def _serve(self, connection: socket.socket) -> None:
         request = wire.read_line(connection, wire.REQUEST_BYTES_MAX, time.monotonic() + REQUEST_S)
@@ -127,7 +127,7 @@ class AgentServer:
         except LedgerError as error:  # unless permanent, not the job's fault: the job waits for the repair
             answer = calls.failed(calls.kind_of(error), error)
         except Exception as error:  # a bug affects this call alone: its outcome is unknown
-            log.exception("a call failed")
+            log.exception("call_failed")
             answer = calls.failed("unreachable", error)
         wire.send_line(connection, answer, time.monotonic() + REQUEST_S)
 
