@@ -13,16 +13,18 @@ FILE = "ports.json"
 
 
 class BrokerPorts(NamedTuple):
-    """port: the listener for clients. controller_port: the listener of the KRaft controller."""
+    """The ports of an embedded broker. port: the listener for clients. controller_port: the listener of the KRaft
+    controller."""
 
     port: int
     controller_port: int
 
 
 def read_ports(folder: Path) -> BrokerPorts | None:
-    """The ports of the broker in this folder; None if no broker was ever created there.
+    """The ports of the broker in this folder; None if no broker was ever created in it.
 
-    Raises: ConfigError if the file is damaged."""
+    Raises: ConfigError if the file is damaged.
+    """
     chosen = folder / FILE
     if not chosen.exists():
         return None

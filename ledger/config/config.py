@@ -1,4 +1,4 @@
-"""Settings, as data: flag > environment > TOML file > default. Nothing here opens a connection.
+"""All settings of a process, by precedence: flag > environment > TOML file > default. Nothing here opens a connection.
 
 The variables are LEDGER_DIR, LEDGER_CONFIG and `LEDGER_<SECTION>__<KEY>` (two underscores), and for a pool
 `LEDGER_POOLS__<NAME>__<KEY>`. Other variables that begin with LEDGER_ belong to jobs. In the sections kafka and spark,
@@ -151,7 +151,7 @@ class Config(BaseSettings):
         return value
 
     def limits(self) -> core_pools.Pools:
-        """The pools as values of the core."""
+        """The settings of the pools, as the core takes them."""
         return _limits(self.pools)
 
     @property
@@ -204,7 +204,7 @@ class Config(BaseSettings):
 
     @property
     def waits_file(self) -> Path:
-        """Why jobs wait: a file that the reconciler of this host writes (`ledger.app.waiting_reasons`)."""
+        """The file in which the reconciler of this host records why jobs wait (`ledger.app.waiting_reasons`)."""
         return self.dir / "run" / "waits.json"
 
     @property
@@ -216,7 +216,7 @@ class Config(BaseSettings):
 
     @property
     def collected_file(self) -> Path:
-        """The log of garbage deleted on this host, with reasons (`ledger.operations.collecting`)."""
+        """The file that lists the garbage deleted on this host, with reasons (`ledger.operations.collecting`)."""
         return self.dir / "collected.jsonl"
 
     @property
@@ -234,8 +234,8 @@ class Config(BaseSettings):
         return self.dir / "run" / f"leader-{role}.lock"
 
     def environment(self) -> dict[str, str]:
-        """The variables that pass settings given by flags to a child process, because argv can be read by all users.
-        The two paths are not included."""
+        """The environment variables that pass settings given by flags to a child process, because all users can read
+        argv. LEDGER_DIR and LEDGER_CONFIG are not among them."""
         found = {}
         for name, origin in self._origins.items():
             section, separator, key = name.partition(".")
@@ -269,8 +269,8 @@ class Config(BaseSettings):
 
 
 def load_config(dir: Path | None = None, config_file: Path | None = None, **overrides: Any) -> Config:  # noqa: A002
-    """The settings in force. `overrides` are sections: `load_config(topics={"prefix": "test."})`. They and the two
-    paths override environment and file.
+    """The settings in force. `overrides` are sections: `load_config(topics={"prefix": "test."})`. The overrides, `dir`
+    and `config_file` override environment and file.
 
     Raises: ConfigError that names the setting and its source, never its value.
     """
@@ -289,7 +289,7 @@ def load_config(dir: Path | None = None, config_file: Path | None = None, **over
 
 
 def mask(name: str, value: str) -> str:
-    """The value, or MASK if the setting's name indicates a secret. File names are not secret."""
+    """The value of a setting, or MASK if the setting's name indicates a secret. File names are not secret."""
     secret = any(word in name.lower() for word in _SECRET)
     return MASK if secret and not name.endswith((_FILE, ".location", "_file")) else value
 

@@ -20,7 +20,7 @@ def default_dir() -> Path:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The settings among the variables, nested as in the file. An empty variable counts as not set."""
+    """The settings among the environment variables, nested as in the TOML file. An empty variable counts as not set."""
     found: dict[str, Any] = {}
     for variable, field in (("LEDGER_DIR", "dir"), ("LEDGER_CONFIG", "config_file")):
         if environment.get(variable):
@@ -41,7 +41,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def kafka_name(name: str) -> str:
-    """`bootstrap_servers` -> `bootstrap.servers`."""
+    """The name of a Kafka setting as Kafka writes it: `bootstrap_servers` -> `bootstrap.servers`."""
     dotted = name.replace("_", ".")
     return _UNDERSCORED.get(dotted, dotted)
 
@@ -55,7 +55,7 @@ def file_of(known: Mapping[str, Any]) -> Path | None:
 
 
 def from_file(file: Path | None) -> dict[str, Any]:
-    """The settings in the file; none if `file` is None. Raises: ConfigError if it can't be read."""
+    """The settings in the TOML file; {} if `file` is None. Raises: ConfigError if the file can't be read."""
     if file is None:
         return {}
     try:
@@ -80,7 +80,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def names_of(layer: Mapping[str, Any]) -> list[str]:
-    """The dotted names of all settings in a layer."""
+    """The dotted names of all settings in nested tables."""
     names = []
     for section, value in layer.items():
         names += [f"{section}.{key}" for key in names_of(value)] if isinstance(value, Mapping) else [section]
@@ -88,7 +88,8 @@ def names_of(layer: Mapping[str, Any]) -> list[str]:
 
 
 def text_of(setting: Any) -> str:
-    """The value as text, as in the environment. Raises: ValueError if it is not a text, number or boolean."""
+    """The value of a setting as text, as in the environment. Raises: ValueError if the value is not a text, number or
+    boolean."""
     if isinstance(setting, bool):
         return str(setting).lower()
     if isinstance(setting, str | int | float):

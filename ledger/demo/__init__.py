@@ -1,1 +1,1 @@
-"""The demonstration: the whole loop on real input, narrated and checked."""
+"""The demonstration: jobs on real input, from submit to retirement, with crash and failover; explained and checked."""

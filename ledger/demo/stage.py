@@ -1,4 +1,5 @@
-"""The stage of the demonstration: one embedded ledger in a folder, the commands of a user, and queries of its state."""
+"""The environment of the demonstration: one embedded ledger in a folder, the commands of a user, and queries of its
+state."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 class Stage:
-    """Runs commands on one ledger and prints them. folder: the ledger's. say: prints one line."""
+    """Runs commands on one ledger and prints them. folder: the folder of the ledger. say: prints one line."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self._say, self._began = folder, say, time.monotonic()
@@ -47,7 +48,8 @@ class Stage:
         """Runs `jobledger ARGUMENTS` on this folder, as a user would, and returns its stdout. Prints the command and
         the first `show` lines of its output.
 
-        Raises: LedgerError if its exit code is not one of `expect`."""
+        Raises: LedgerError if the exit code of the command is not in `expect`.
+        """
         self._say(f"          $ jobledger {shlex.join(_shortened(arguments))}")
         done = subprocess.run(
             [sys.executable, "-m", "ledger", *_with_folder(arguments, self.folder)],
@@ -78,7 +80,7 @@ class Stage:
         return self.entries().get(job_id)
 
     def attempts(self, job_id: str) -> list[ObservedAttempt]:
-        """The attempts of a job that the agent reports."""
+        """The attempts of a job, as the agent reports them."""
         runner = Ledger.open(load_config(self.folder)).runners["subprocess"]
         return [attempt for attempt in runner.observe() if attempt.job_id == job_id]
 
@@ -87,15 +89,16 @@ class Stage:
         return next((int(a.engine_id) for a in self.attempts(job_id) if a.alive and a.engine_id.isdigit()), None)
 
     def leader(self, role: str) -> int | None:
-        """The process id of a role's leader, which holds the lock and made the newest claim in the log; None without a
-        leader."""
+        """The process id of a role's leader: the process that holds the lock and made the newest claim in the log. None
+        without a leader."""
         claims = [claim for claim in read_claims(self.source) if claim.role == role]
         elected = Ledger.open(load_config(self.folder)).candidates(role)
         found = led(role, claims, elected, [], socket.gethostname(), time.time())
         return found.pid if found.led else None
 
     def until(self, what: str, seen: Callable[[], T | None], timeout_s: float = 60.0) -> T:
-        """Waits until `seen` returns a true value, and returns it. Raises: OutcomeUnknown if it does not in time."""
+        """Calls `seen` until it returns a true value, and returns that value. what: the awaited condition, for the
+        error. Raises: OutcomeUnknown if `seen` returns none within timeout_s."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:

@@ -25,7 +25,8 @@ SECONDS = 20.0  # least duration of the word count, so that people can watch it 
 
 
 class Check(NamedTuple):
-    """One condition at the end. holds: whether it is true. what: the condition. seen: the evidence. For people."""
+    """One condition that is checked at the end of the demonstration, for people. what: the condition. holds: whether it
+    is true. seen: the evidence."""
 
     holds: bool
     what: str
@@ -241,7 +242,7 @@ def input_files(inputs: Sequence[Path]) -> list[Path]:
 
 
 def direct_count(paths: Sequence[Path]) -> Counter[str]:
-    """The same count by another method: at once, by splitting at all characters that are not letters."""
+    """The word counts of the same files by another method: at once, split at every character that is not a letter."""
     total: Counter[str] = Counter()
     no_letter = bytes(c if chr(c).isalpha() and c < 128 else 32 for c in range(256))
     for path in paths:

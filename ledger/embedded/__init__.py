@@ -1,1 +1,1 @@
-"""The embedded ledger: `up` and `down` with one Kafka broker, and ZooKeeper members. Importing it starts nothing."""
+"""The embedded ledger: `up` and `down` with one Kafka broker, and ZooKeeper members. The import starts no process."""

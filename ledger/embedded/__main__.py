@@ -13,7 +13,8 @@ from ledger.embedded.warm_up import warm_up
 
 
 def main() -> int:
-    """0, or the exit code of the step that failed. Idempotent: the second call uses no network and starts no JVM."""
+    """Returns 0, or the exit code of the step that failed. Idempotent: the second call uses no network and starts no
+    JVM."""
     return bring(
         lambda _: ensure_java(),
         broker_classpath,

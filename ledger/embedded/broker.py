@@ -1,10 +1,10 @@
 """One Kafka broker in one folder: its files, its command, and the check whether it is ready.
 
 The folder: `ports.json` (chosen once), `cluster_id`, `server.properties` and `log4j2.properties` (written at every
-`prepare`), `broker.log` (rotated), `lock` (held while it runs) and `data/`, Kafka's own. The starter of `command()`
-owns the process. It may be killed at any moment and started again on the same folder and address: acknowledged records
-are still there, because the page cache outlives the process. Only a crash of the machine can lose data that the kernel
-had not written yet.
+`prepare`), `broker.log` (rotated), `lock` (held while the broker runs) and `data/`, Kafka's own. The starter of
+`command()` owns the process. The process may be killed at any moment and started again on the same folder and address:
+acknowledged records are still in `data/`, because the page cache outlives the process. Only a crash of the machine can
+lose data that the kernel had not written yet.
 """
 
 from __future__ import annotations
@@ -112,14 +112,15 @@ class Broker:
 
     @property
     def data(self) -> Path:
-        """Kafka's own folder."""
+        """The folder in which Kafka stores its records and metadata."""
         return self.folder / "data"
 
     def prepare(self) -> None:
-        """Writes the settings and, the first time, formats the storage.
+        """Writes the configuration files and, the first time, formats the storage.
 
         Idempotent, also after a crash in the middle. Don't call it while the broker runs, if settings have changed.
-        Raises: ConfigError without Java or jars, or if the storage can't be formatted."""
+        Raises: ConfigError without Java or jars, or if the storage can't be formatted.
+        """
         if "," in str(self.folder):
             hint = "Choose another folder: Kafka would read this path as two."
             raise ConfigError(f"{self.folder} has a comma in its name", hint=hint)
@@ -134,7 +135,7 @@ class Broker:
             self._format(cluster_id.read_text().strip())
 
     def settings(self) -> dict[str, str]:
-        """The content of `server.properties`."""
+        """The settings of the broker, as `server.properties` holds them: name -> value."""
         voters = self.voters or [f"{self.node_id}@{self.host}:{self.controller_port}"]
         return {
             **_SETTINGS,
@@ -161,8 +162,9 @@ class Broker:
     def ready(self, timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
         """Waits until the broker answers and its controller accepts requests.
 
-        alive: whether the process still runs, so that the wait ends if the process does.
-        Raises: Unreachable if it ended or is not ready in time, or if another cluster answers on its port."""
+        alive: whether the broker's process still runs; the wait ends once it returns False. Raises: Unreachable if the
+        process ended, if the broker is not ready in time, or if another cluster answers on its port.
+        """
         deadline = time.monotonic() + timeout_s
         while alive():
             left_s = deadline - time.monotonic()
@@ -258,8 +260,8 @@ def _accepts(host: str, port: int) -> bool:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id in Kafka's format: 16 bytes in URL-safe base64, without a leading dash: it is passed as an
-    argument."""
+    """A random cluster id in Kafka's format: 16 bytes in URL-safe base64. No leading dash, because the id is passed as
+    an argument."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

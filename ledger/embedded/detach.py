@@ -22,10 +22,10 @@ _POLL_S = 0.05
 
 
 def detach(config: Config, arguments: Sequence[str], *, say: Say, complain: Say) -> int:
-    """Returns the exit code: 0 once the ledger is ready, otherwise that of `up`, with its reason and the path of its
-    log.
+    """Starts `up` in the background. Returns 0 once the ledger is ready, otherwise the exit code of `up`; `complain`
+    then gets the reason and the path of the log of `up`.
 
-    If an `up` runs already, that one counts. Raises: ConfigError if the folder or log can't be created.
+    If an `up` runs already, returns 0 and starts none. Raises: ConfigError if the folder or log can't be created.
     """
     if (who := up_runs(config.dir)) is not None:
         say(f"{READY} broker {Broker.at(config.dir / BROKER).bootstrap} dir {config.dir} (up runs already, pid {who.pid})")

@@ -1,4 +1,4 @@
-"""`down`: stops an embedded ledger: first `up`, then the roles, the broker last."""
+"""`down`: stops an embedded ledger. `up` ends first, then the roles, the broker last."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ LEFT = "The named attempts may still run. Run `jobledger up`, correct the named 
 def down(
     folder: Path, *, say: Say, runners: Callable[[], Mapping[str, Runner]], jobs: bool = False, purge: bool = False
 ) -> None:
-    """Stops the ledger; idempotent. jobs: also stops all attempts, with outcome `stopped` and no intent, so that the
-    next `up` brings the jobs back. purge: then deletes the ledger's files, and the folder if it is empty.
+    """Stops the ledger in a folder; idempotent. jobs: also stops all attempts, with outcome `stopped` and no intent, so
+    that the next `up` brings the jobs back. purge: then deletes the ledger's files, and the folder if it is empty.
 
     A process that can't be stopped does not prevent the rest; it is reported at the end.
 
     Raises: Refused if purge is requested while jobs run (nothing was stopped). Unreachable if a runner did not accept
-    stop orders for some attempts. OutcomeUnknown if some still run after their order. In the last two cases everything
-    else was stopped, and nothing was deleted.
+    stop orders for some attempts. OutcomeUnknown if some attempts still run after their stop order. After Unreachable
+    and OutcomeUnknown everything else was stopped, and nothing was deleted.
     """
     if not (folder / "run" / "up.lock").exists():
         say(f"no ledger in {folder}")
@@ -95,8 +95,8 @@ def _stop(folder: Path, say: Say, kind: str | None = None) -> None:
 
 @dataclass
 class NotStopped:
-    """Texts about attempts that were not stopped. unasked: the stop order was not accepted. running: it was, but the
-    attempt still runs."""
+    """The attempts that were not stopped, each as a text. unasked: their runner did not accept the stop order. running:
+    the order was accepted, but the attempt still runs."""
 
     unasked: list[str] = field(default_factory=list)
     running: list[str] = field(default_factory=list)

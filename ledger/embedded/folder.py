@@ -24,14 +24,15 @@ _POLL_S = 0.05
 
 
 def kind_of(name: str) -> str:
-    """The kind of a process: projector-2 -> projector."""
+    """The kind of a process by its name: `projector-2` -> `projector`."""
     return name.rpartition("-")[0] or name
 
 
 def program(
     folder: Path, name: str, environment: Mapping[str, str] | None = None, extra: Sequence[str] = (),
 ) -> Process:  # fmt: skip
-    """The process of this name in the ledger of this folder. extra: arguments of a role."""
+    """The process with a name such as `broker` or `projector-2`, of the ledger in a folder; it is not started. extra:
+    more arguments of a role's command."""
     if name == BROKER:
         broker = Broker.at(folder / BROKER)
 
@@ -47,7 +48,7 @@ def program(
 
 
 def noted(folder: Path) -> list[str]:
-    """Names of the processes of this folder that were started and not stopped, in the order of stopping."""
+    """The names of the folder's processes that were started and not stopped, in the order in which to stop them."""
     names = [path.stem for path in (folder / "run").glob("*.pid") if kind_of(path.stem) in ORDER]
     return sorted(names, key=lambda name: (-ORDER.index(kind_of(name)), name))
 
@@ -59,10 +60,10 @@ def up_runs(folder: Path) -> Identity | None:
 
 @contextmanager
 def only_one(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
-    """Holds the folder: only one `up` or `down` works on it at a time. The kernel releases the lock when its holder
-    ends.
+    """Locks the folder inside the `with` block: only one `up` or `down` works on it at a time. The kernel releases the
+    lock when its holder ends.
 
-    Raises: ConfigError if another process has it, or the folder can't be created.
+    Raises: ConfigError if another process holds the lock, or the folder can't be created.
     """
     lock = folder / "run" / "up.lock"
     try:
@@ -96,8 +97,8 @@ def noted_as_up(folder: Path) -> Iterator[None]:
 
 
 def users_of(folder: Path) -> list[int]:
-    """Pids of supervisors and jobs in this folder, known to the ledger or not: their working directory or an
-    argument is in a folder of the agent."""
+    """The pids of supervisors and jobs in this folder, known to the ledger or not. Such a process has its working
+    directory, or a path in its arguments, in a folder of the agent."""
     inside = str(folder.resolve() / AGENT) + os.sep
     found = []
     for process in psutil.process_iter():

@@ -1,7 +1,7 @@
 """Runs a program that holds a lock file: `python hold.py LOCK PROGRAM ARGUMENT...`. Standard library only; run by path.
 
 Without the lock, a second Kafka node on the same folder writes to the metadata log before it notices that its port is
-taken. The program inherits the descriptor of the lock and keeps the process id, and kill -9 frees the lock.
+taken. The program inherits the descriptor of the lock and keeps the process id, and kill -9 releases the lock.
 """
 
 import fcntl

@@ -30,7 +30,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """The text of a Java properties file. Java reads it as Latin-1, so other characters than ASCII are escaped."""
+    """The text of a Java properties file. Java reads the file as Latin-1, so non-ASCII characters are escaped."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in sorted(settings.items()))
 
 

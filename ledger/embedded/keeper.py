@@ -18,8 +18,10 @@ Say = Callable[[str], None]
 
 
 class ProcessRestarter:
-    """Call `begin` once and `step` repeatedly. Calls `say` with one line per event. refusals: how often in a row the
-    process ended soon with exit code 2; another start does not fix that."""
+    """Restarts one process whenever it ends. Call `begin` once, then `step` repeatedly; `say` gets one line per event.
+
+    refusals: how often in a row the process ended soon with exit code 2, which another start does not fix.
+    """
 
     def __init__(self, process: Process, clock: Clock, say: Say) -> None:
         self.process, self._clock, self._say = process, clock, say

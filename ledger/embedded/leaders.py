@@ -1,4 +1,4 @@
-"""Checks whether a role has a leader on this host: a process that holds the lock *and* has claimed its epoch."""
+"""Checks whether a role has a leader on this host: a process that holds the lock *and* has claimed an epoch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from ledger.util.identity import instance
 
 
 class Leaders:
-    """leader: role -> the pid of the lock holder on this host; None if there is none. fresh: whether the process of a
-    pid was started after this object was made. A claim from before then belongs to an earlier process with the same
-    pid."""
+    """Compares the holder of a role's lock on this host with the newest claim of the role.
+
+    leader: role -> the pid of the lock holder on this host; None if there is none. fresh: whether the process of a pid
+    was started after this object was made. A claim from before that moment belongs to an earlier process with the same
+    pid.
+    """
 
     def __init__(self, source: Source, leader: Callable[[str], int | None], fresh: Callable[[int], bool]) -> None:
         self._leader, self._fresh = leader, fresh
@@ -34,8 +37,8 @@ class Leaders:
 
 
 def leader_on_host(config: Config, role: str) -> int | None:
-    """The pid of the instance on this host that reports that it leads, with its take-over complete. With file locks
-    it must hold the lock too."""
+    """The pid of the instance on this host that leads a role and has completed its take-over; None if there is none.
+    With file locks the instance must also hold the role's lock."""
     leads = next((int(said["pid"]) for said in present(config.candidates_folder, role) if said["leads"]), None)
     if config.leadership.adapter == "file":
         held = holder(config.leader_lock(role))

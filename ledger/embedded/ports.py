@@ -1,8 +1,8 @@
 """Chooses ports for servers on the loopback interface, once; the caller records them.
 
-The environment variable JOBLEDGER_PORTS is the range to choose from (`20000-24999`, both included). Give each of
+The environment variable JOBLEDGER_PORTS is the range to choose from (`20000-24999`, both ends included). Give each of
 several ledgers its own range: other programs can take a port between its choice and the start of its server, and while
-that server is down.
+its server is down.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRIED = 200
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens now. Raises: ConfigError if too few are free."""
+    """`count` ports on which nothing listens now. Raises: ConfigError if too few are free."""
     ports = _chosen_from(os.environ.get(VARIABLE, ""))
     held: list[socket.socket] = []
     try:

@@ -51,10 +51,10 @@ def role_names(projectors: int = 2, reconcilers: int = 1) -> list[str]:
 
 
 class Up:
-    """One embedded ledger. roles: the processes besides the broker; [] = only the broker, without topics or an
-    archiver. say: called with a line for each event. source: makes the `Source`, once the broker runs.
+    """One embedded ledger, kept running by `run` until `stopped` is set; the processes that `run` started keep running.
 
-    `run` returns when `stopped` is set; the processes that it started keep running.
+    roles: the processes besides the broker; [] = only the broker, without topics or an archiver. say: called with a
+    line for each event. source: makes the `Source`, once the broker runs.
     """
 
     def __init__(
@@ -78,8 +78,11 @@ class Up:
         }
 
     def run(self) -> None:
-        """Raises: ConfigError or Unreachable if the ledger did not start; the processes started for it are stopped
-        again."""
+        """Starts the processes, adopts those that run already, and restarts those that end. Returns when `stopped` is
+        set.
+
+        Raises: ConfigError or Unreachable if the ledger did not start; the processes started for it are stopped again.
+        """
         with ExitStack() as stack:
             stack.enter_context(only_one(self._folder))
             for name in ("broker", "log"):

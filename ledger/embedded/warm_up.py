@@ -1,4 +1,5 @@
-"""Starts a broker, uses it as clients do, and ends it, so that its JVM loads the classes for the class archive."""
+"""Starts a broker, sends requests as clients do, and ends the broker, so that its JVM loads the classes for the class
+archive."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _SILENT = logging.Logger("ledger.embedded.warm_up", logging.CRITICAL + 1)
 
 
 def warm_up(options: Sequence[str]) -> None:
-    """Runs the broker once. options: for its JVM. Raises: ConfigError, Unreachable or KafkaException if the broker
-    fails."""
+    """Runs the broker once. options: options of the broker's JVM. Raises: ConfigError, Unreachable or KafkaException if
+    the broker fails."""
     with tempfile.TemporaryDirectory(prefix="jobledger-exercise-") as folder:
         broker = replace(Broker.at(Path(folder)), java_options=options)
         broker.prepare()

@@ -2,12 +2,12 @@
 status.
 
 The folder: `zoo.cfg`, `members.dynamic` (the first list of members; after every change ZooKeeper itself writes
-`zoo.cfg.dynamic.<version>`), `log4j2.properties`, `zookeeper.log` (rotated), `lock` (held while it runs) and `data/`,
-ZooKeeper's own, with `myid`.
+`zoo.cfg.dynamic.<version>`), `log4j2.properties`, `zookeeper.log` (rotated), `lock` (held while the member runs) and
+`data/`, ZooKeeper's own, with `myid`.
 
-The starter of `command()` owns the process. It may be killed at any moment and started again on the same folder:
-acknowledged writes are still there, because the page cache outlives the process. `forceSync` is off, so a crash of the
-machine can lose data that the kernel had not written yet.
+The starter of `command()` owns the process. The process may be killed at any moment and started again on the same
+folder: acknowledged writes are still in `data/`, because the page cache outlives the process. `forceSync` is off, so a
+crash of the machine can lose data that the kernel had not written yet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """The addresses of one member: one line of the list of members, in the format of ZooKeeper and of `reconfig`."""
+    """The addresses of one member of the ensemble."""
 
     id: int
     """1 to 255; never reused for another member."""
@@ -62,19 +62,20 @@ class ServerAddress:
     """The address that it listens on for clients."""
 
     def line(self, role: str = "participant") -> str:
-        """The line for this member: `server.1=host:2888:3888:participant;0.0.0.0:2181`."""
+        """The member's line in a list of members, as ZooKeeper and `reconfig` take it:
+        `server.1=host:2888:3888:participant;0.0.0.0:2181`."""
         quorum = f"{self.host}:{self.quorum_port}:{self.election_port}:{role}"
         return f"server.{self.id}={quorum};{self.client_host}:{self.client_port}"
 
     @property
     def address(self) -> str:
-        """The address for clients: host:port."""
+        """The member's address for clients: host:port."""
         return f"{self.host}:{self.client_port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleMember:
-    """One member, with its settings for the first start."""
+    """One member of a ZooKeeper ensemble, with its settings for the first start."""
 
     folder: Path
     """Holds all its files."""
@@ -109,9 +110,11 @@ class EnsembleMember:
         return self.folder / "zoo.cfg"
 
     def prepare(self) -> None:
-        """Writes the settings. The list of members is written only the first time: afterwards ZooKeeper maintains it.
+        """Writes the configuration files. The list of members is written only the first time: afterwards ZooKeeper
+        maintains it.
 
-        Idempotent. Don't call it while the member runs."""
+        Idempotent. Don't call it while the member runs.
+        """
         self.data.mkdir(parents=True, exist_ok=True)
         write_whole(self.data / "myid", f"{self.server.id}\n")
         write_whole(self.folder / "log4j2.properties", LOG4J)
@@ -122,14 +125,14 @@ class EnsembleMember:
         write_whole(self.config_file, properties({**self.settings(), "dynamicConfigFile": str(members)}))
 
     def settings(self) -> dict[str, str]:
-        """The content of `zoo.cfg`, without the path of the list of members."""
+        """The settings of the member, as `zoo.cfg` holds them: name -> value. `prepare` adds `dynamicConfigFile`."""
         secret = {}
         if self.super_password:
             secret["DigestAuthenticationProvider.superDigest"] = digest("super", self.super_password)
         return {**_SETTINGS, "tickTime": str(self.tick_ms), "dataDir": str(self.data), **secret, **self.extra}
 
     def first_members(self) -> str:
-        """The list of members for the first start, one line each."""
+        """The list of members for the first start of this member, one line for each member."""
         others = [server.line() for server in self.ensemble if server.id != self.server.id]
         return "".join(f"{line}\n" for line in [*others, self.server.line("observer" if self.joining else "participant")])
 
@@ -156,17 +159,17 @@ class EnsembleMember:
         ]
 
     def mode(self, timeout_s: float = 1.0) -> str | None:
-        """leader, follower or observer; None while the member serves no clients (there is no quorum), or does not
-        answer."""
+        """The member's role in the ensemble: leader, follower or observer. None while the member does not answer, or
+        serves no clients because there is no quorum."""
         matched = re.search(r"^Mode: (\w+)", self.ask("srvr", timeout_s), re.MULTILINE)
         return matched[1] if matched else None
 
     def alive(self, timeout_s: float = 1.0) -> bool:
-        """Whether the process answers, with or without a quorum."""
+        """Whether the member's process answers, with or without a quorum."""
         return self.ask("ruok", timeout_s) == "imok"
 
     def ask(self, word: str, timeout_s: float = 1.0) -> str:
-        """The answer to one of ZooKeeper's four-letter words; "" if there is none within timeout_s."""
+        """The answer to one of ZooKeeper's four-letter words, such as `srvr`; "" without an answer within timeout_s."""
         try:
             with socket.create_connection((self.server.host, self.server.client_port), timeout=timeout_s) as connection:
                 connection.settimeout(timeout_s)
@@ -178,8 +181,9 @@ class EnsembleMember:
     def ready(self, timeout_s: float, alive: Callable[[], bool] = lambda: True) -> None:
         """Waits until the member serves clients. That needs a quorum: start all members, then wait for each.
 
-        alive: whether the process still runs, so that the wait ends if the process does.
-        Raises: Unreachable if it ended or does not serve in time."""
+        alive: whether the member's process still runs; the wait ends once it returns False. Raises: Unreachable if the
+        process ended, or the member does not serve clients in time.
+        """
         deadline = time.monotonic() + timeout_s
         while alive():
             if self.mode() is not None:
@@ -204,8 +208,8 @@ def members_at(
     folder: Path, count: int = 3, *, tick_ms: int = TICK_MS, super_password: str = "",
     extra: Mapping[str, str] | None = None,
 ) -> list[EnsembleMember]:  # fmt: skip
-    """The members of an ensemble on the loopback interface. The first call chooses the ports and records them; later
-    calls reuse them.
+    """The members of an ensemble on the loopback interface, each in a subfolder of `folder`. The first call chooses the
+    ports and records them; later calls reuse them.
 
     Raises: ConfigError without free ports, or if the recorded ports are damaged."""
     folder = folder.resolve()
@@ -248,6 +252,6 @@ def connect_string(members: Sequence[EnsembleMember]) -> str:
 
 
 def digest(user: str, password: str) -> str:
-    """`user:hash`, as ZooKeeper's digest scheme writes it in ACLs."""
+    """`user:hash`, the form in which ZooKeeper's digest scheme names a user in ACLs."""
     hashed = hashlib.sha1(f"{user}:{password}".encode(), usedforsecurity=False).digest()
     return f"{user}:{base64.b64encode(hashed).decode()}"

@@ -1,4 +1,4 @@
-"""Atomic and durable writes of files. The only module that does it."""
+"""Atomic and durable writes of files. No other module of the package does them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replaces the content of `path` durably: after a crash at any moment it holds all of the old or all of the new."""
+    """Replaces the content of `path` durably: after a crash at any moment the file holds all of the old or all of the
+    new."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -36,7 +37,8 @@ def sync_folder(folder: Path) -> None:
 def make_folder(folder: Path, mode: int = 0o777) -> None:
     """Creates the folder and its missing parents durably, because the loss of a folder's name loses its content.
 
-    mode: of the folder itself. An existing folder is not changed."""
+    mode: the permissions of the folder itself, not of its parents. An existing folder is not changed.
+    """
     missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
     folder.mkdir(mode=mode, parents=True, exist_ok=True)
     for one in missing:
@@ -44,8 +46,8 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def spool(chunks: Iterable[bytes], folder: Path, prefix: str) -> tuple[Path, str, int]:
-    """Path, SHA-256 and size of a new temporary file in `folder` with these chunks, written durably. On error no file
-    is left."""
+    """The path, SHA-256 and size in bytes of a new temporary file in `folder` with these chunks, written durably. On
+    error no file is left."""
     handle, temporary = tempfile.mkstemp(prefix=prefix, dir=folder)
     digest, size = hashlib.sha256(), 0
     try:

@@ -19,9 +19,11 @@ def whoami() -> str:
 
 
 def instance(role: str, pid: int | None = None, host: str = "") -> str:
-    """`<role>-<host>-<pid>`: the name of a role's process in claims, locks and lists. By default, of this process.
+    """`<role>-<host>-<pid>`: the name of a role's process in claims, locks and lists. pid, host: None or "" = this
+    process.
 
-    If the host name already begins with the role, as in a container, the role is not repeated: `projector-1-7`."""
+    If the host name already begins with the role, as in a container, the role is not repeated: `projector-1-7`.
+    """
     where = host or socket.gethostname()
     where = where if where.startswith(f"{role}-") else f"{role}-{where}"
     return f"{where}-{os.getpid() if pid is None else pid}"

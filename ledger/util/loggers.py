@@ -1,4 +1,4 @@
-"""Loggers for modules that commands import too. They import structlog at the first log message only. The import loads
+"""Loggers for modules that commands import too: structlog is imported at the first log message only. That import loads
 rich and asyncio and takes a tenth of a second, and most commands log nothing.
 
 The process configures the output: a role by `ledger.app.logs`, a command by `LEAST`.

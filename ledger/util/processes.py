@@ -1,4 +1,4 @@
-"""Daemon processes of the embedded ledger. Each runs in a session of its own, outlives its starter, and can be found
+"""Daemon processes of the embedded ledger. Each runs in a separate session, outlives its starter, and can be found
 again by any later command.
 
 A pid does not identify a process, because pids are reused. So a process is identified by its pid, its start time in
@@ -29,7 +29,8 @@ _POLL_S = 0.02
 
 
 class Identity(NamedTuple):
-    """Identifies a process uniquely and for ever. start_time: in clock ticks since boot."""
+    """Identifies a process uniquely and for ever. start_time: in clock ticks since boot. boot_id: changes at every
+    boot."""
 
     pid: int
     start_time: int
@@ -57,7 +58,7 @@ def alive(who: Identity) -> bool:
 
 
 def pid_namespace() -> str:
-    """The pid namespace of this process, as in `pid:[4026531836]`; "" if it can't be read."""
+    """The pid namespace of this process, as in `pid:[4026531836]`; "" if the namespace can't be read."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -75,7 +76,7 @@ def read_identity(path: Path) -> Identity | None:
 
 
 def note_identity(path: Path, who: Identity) -> None:
-    """Writes a pid file atomically."""
+    """Writes the identity of a process to a pid file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(who._asdict()) + "\n")
@@ -83,7 +84,7 @@ def note_identity(path: Path, who: Identity) -> None:
 
 
 def send(who: Identity, number: int) -> None:
-    """Sends the signal to this process. It is no error if the process has ended."""
+    """Sends a signal to a process. number: the signal. It is no error if the process has ended."""
     try:
         handle = os.pidfd_open(who.pid)
     except ProcessLookupError:
@@ -98,9 +99,10 @@ def send(who: Identity, number: int) -> None:
 
 
 def stop(who: Identity, grace_s: float, gone: Callable[[], bool] | None = None) -> bool:
-    """Sends SIGTERM, and SIGKILL after grace_s seconds. Returns False if SIGKILL was needed.
+    """Sends SIGTERM to the process, and SIGKILL after grace_s seconds. Returns False if SIGKILL was needed.
 
-    gone: returns whether the process has ended; for a child process it must also reap it."""
+    gone: returns whether the process has ended; for a child process it must also reap the child. None: check `alive`.
+    """
     gone = gone or (lambda: not alive(who))
     send(who, signal.SIGTERM)
     if _wait(gone, grace_s):
@@ -111,10 +113,11 @@ def stop(who: Identity, grace_s: float, gone: Callable[[], bool] | None = None) 
 
 
 def find(*arguments: str) -> Identity | None:
-    """A session leader of this user whose command line contains all these arguments; None if there is none.
+    """The process of this user that leads its session and whose command line contains all these arguments; None if
+    there is none.
 
-    It finds a process without a pid file, whose starter was killed before writing it. Forked children have the same
-    command line, but are not session leaders.
+    A process without a pid file is found too: its starter may have been killed before writing the file. Forked children
+    have the same command line, but lead no session.
     """
     for process in psutil.process_iter():
         try:
@@ -130,7 +133,8 @@ def find(*arguments: str) -> Identity | None:
 class Process:
     """One daemon process. Its identity is in `<folder>/run/<name>.pid`, its output in `<folder>/log/<name>.log`.
 
-    command: called for each start. marks: arguments that distinguish it from all other programs.
+    command: returns the program and its arguments; called for each start. marks: arguments that distinguish this
+    process from all other programs.
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
 
     def adopt(self) -> Identity | None:
-        """The identity of the running process, also if another command started it; None if it does not run."""
+        """The identity of the running process, also if another command started it; None if the process does not run."""
         self._who = read_identity(self.pid_file)
         if self._who is None and self._marks:
             self._who = find(*self._marks)
@@ -156,7 +160,7 @@ class Process:
         return self._who
 
     def start(self) -> Identity:
-        """Starts the program and writes its pid file. Raises: ConfigError if that fails; errors of `command`."""
+        """Starts the program and writes its pid file. Raises: ConfigError if the start fails; errors of `command`."""
         try:
             command = list(self._command())
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -209,8 +213,8 @@ class Process:
         return ended_well
 
     def last_line(self, chars_max: int = 300) -> str:
-        """The last line of the log that is neither empty nor a hint, cut to chars_max characters; "" if there is
-        none."""
+        """The last line of the process's log that is neither empty nor a hint, cut to chars_max characters; "" if there
+        is none."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -221,8 +225,8 @@ class Process:
         return next((line[:chars_max] for line in said if line), "")
 
     def rotate_log(self) -> None:
-        """Copies the log and truncates it if it is too long. The program keeps writing to the same file, so a line
-        written between copy and truncation is lost. If the disk is full, no copy is kept."""
+        """Copies the log of the process and truncates it if it is too long. The program keeps writing to the same file,
+        so a line written between copy and truncation is lost. If the disk is full, no copy is kept."""
         try:
             if self.log.stat().st_size < self._log_bytes_max:
                 return

@@ -10,19 +10,22 @@ _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,12}))?([
 
 
 def rfc3339(time_s: float, timespec: str = "microseconds") -> str:
-    """2025-01-31T12:00:00.250000Z. timespec: seconds, milliseconds or microseconds; smaller units are cut off.
+    """The time as RFC 3339 in UTC: 2025-01-31T12:00:00.250000Z. time_s: seconds since the epoch. timespec: seconds,
+    milliseconds or microseconds; smaller units are cut off.
 
-    Raises: OverflowError: the time is not between the years 1 and 9999."""
+    Raises: OverflowError if the time is not between the years 1 and 9999.
+    """
     return (_EPOCH_START + timedelta(seconds=time_s)).isoformat(timespec=timespec).removesuffix("+00:00") + "Z"
 
 
 def utc(time_s: float) -> str:
-    """2025-01-31T12:00:00Z. Raises: as `rfc3339`."""
+    """The time in UTC, in whole seconds: 2025-01-31T12:00:00Z. Raises: as `rfc3339`."""
     return rfc3339(time_s, "seconds")
 
 
 def shown(time_s: float, timespec: str = "seconds") -> str:
-    """As `rfc3339`, for people. A time that no calendar holds becomes seconds since the epoch, such as 1e+20s."""
+    """The time for people, as `rfc3339` writes it. A time that no calendar holds becomes seconds since the epoch, such
+    as 1e+20s."""
     try:
         return rfc3339(time_s, timespec)
     except (ValueError, OverflowError):

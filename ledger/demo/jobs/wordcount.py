@@ -1,10 +1,10 @@
-"""Counts the words of many files, with checkpoints. All that it knows of the ledger is three environment variables.
+"""Counts the words of many files, with checkpoints. The program uses only three environment variables of the ledger.
 
 usage: wordcount.py FILE_LIST OUTPUT [--checkpoint-every N] [--seconds S]
 
 FILE_LIST names one file per line; OUTPUT gets a JSON object of word -> count. A checkpoint is a JSON file `chk-<id>`,
 renamed into $LEDGER_CHECKPOINT_DIR when it is complete. $LEDGER_RESTORE_FROM, if set, is the checkpoint to resume from.
---seconds: take at least that long, so that people can watch.
+--seconds: count for at least so many seconds, so that people can watch.
 """
 
 import argparse
