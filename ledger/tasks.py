@@ -36,9 +36,10 @@ from ledger.ports import (
 
 
 def prepare(task: PrepareTask, runner: Runner, blobs: BlobStore) -> Prepared:
-    """The newest offered restore point that verifies. From scratch only if no restore point is offered.
+    """The newest offered restore point that verifies. No restore point (a start from scratch) only if none is offered.
 
-    Raises: PermanentError if the graph is missing, or no offered restore point verifies."""
+    Raises: PermanentError if the graph is missing, or no offered restore point verifies.
+    """
     if task.graph is None or not blobs.exists(task.graph):
         raise PermanentError(f"the job graph is missing from the blob store: {task.graph and task.graph.uri}")
     refused: list[RefusedRestorePoint] = []
@@ -131,9 +132,9 @@ def observation_of(runner: Runner) -> Observation:
 
 
 def observe(runners: Mapping[str, Runner], unheard: Callable[[str, LedgerError], None]) -> dict[str, Observation | None]:
-    """Maps each runner to its attempts. None: no answer; then `unheard` is called with the error. This is not a task:
-    the reconciler calls it before each pass (docs/decisions/0006). It queries one runner after the other;
-    `adapters.asking` queries all at once."""
+    """Maps each runner to the attempts that it knows; None if the runner did not answer: then `unheard` is called with
+    the error. This is not a task: the reconciler calls it before each pass (docs/decisions/0006). It queries one runner
+    after the other; `adapters.asking` queries all at once."""
     answers: dict[str, Observation | None] = {}
     for name, runner in runners.items():
         try:
@@ -168,7 +169,7 @@ _PERFORM: Mapping[type[Task[Any]], Callable[[Any, Runner, BlobStore], object]] =
 
 
 def perform(task: Task[Any], runners: Mapping[str, Runner], blobs: BlobStore) -> TaskOutcome[Any]:
-    """The outcome of one task. Its exceptions become outcomes too."""
+    """The outcome of one task. An exception of the task becomes an outcome too."""
     runner = runners.get(task.runner)
     if runner is None:
         known = ", ".join(sorted(runners)) or "none"

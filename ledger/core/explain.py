@@ -54,7 +54,7 @@ from ledger.core.plan.replacing import is_stop
 
 
 class Origin(NamedTuple):
-    """A restore point that is offered for the next start. origin: where it comes from, for people."""
+    """A restore point that is offered for the next start. origin: where the restore point comes from, for people."""
 
     restore_point: RestorePoint
     origin: str
@@ -72,8 +72,9 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """state: "" = the job has no admitted spec. rule, rule_text: as in `core.fold.rules`. because: names of the registers
-    that decide, the strongest first. waits_for: "" = nothing. failures: newest first."""
+    """Why a job is in its state. state: "" = the job has no admitted spec. rule, rule_text: as in `core.fold.rules`.
+    because: names of the registers that decide the state, the strongest first. waits_for: what the job waits for, "" =
+    nothing. failures: newest first."""
 
     job_id: str
     state: str

@@ -9,8 +9,9 @@ from ledger.core.model.registers import FAILURES, Outcome
 
 
 class Failure(NamedTuple):
-    """A failed attempt. by_runner: whether the runner reported it, else the reconciler decided it. cause: the reason, with
-    the last lines that a process printed on stderr. ran_for_s: 0 = unknown."""
+    """A failed attempt. by_runner: True = the runner reported the failure, False = the reconciler decided it. cause:
+    the reason, with the last lines that a process of the attempt printed on stderr. ran_for_s: how long the attempt
+    ran, in seconds; 0 = unknown."""
 
     attempt: int
     outcome: Outcome
@@ -20,8 +21,9 @@ class Failure(NamedTuple):
 
 
 def last_failures(job: Job) -> tuple[Failure, ...]:
-    """The newest failure. If the reconciler decided it, also the newest that the runner reported: the first explains why
-    the job is not started any more, the second what made it fail. Only the end that counts for an attempt is considered."""
+    """The newest failure of a job; () if it has none. If the reconciler decided that failure, also the newest failure
+    that the runner reported: the first explains why the job is not started any more, the second what made the job fail.
+    Only the end that counts for an attempt is considered."""
     found: list[Failure] = []
     for n in sorted(job.ends, reverse=True):
         end = job.end(n)

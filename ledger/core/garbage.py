@@ -57,10 +57,10 @@ class StoredItem:
 class Claims:
     """The references of one job to stored objects, from the log.
 
-    known: whether the job has any register. why_unread: why its objects cannot be judged, "" = they can. graphs: uris that
-    a fold refers to now or later. points: locations that an attempt of any job may begin from; begins: the same without
-    those that only a result names. disposed: locations of its disposed savepoints. state: of its result, "" = none. keeps:
-    whether its result names checkpoints that were kept.
+    known: whether the job has any register. why_unread: why the job's objects cannot be judged, "" = they can. graphs:
+    uris that a fold refers to now or later. points: locations that an attempt of any job may begin from. begins:
+    `points` without the locations that only a result names. disposed: locations of the job's disposed savepoints.
+    state: of the job's result, "" = there is none. keeps: whether the result names checkpoints that were kept.
     """
 
     known: bool = True
@@ -83,14 +83,15 @@ class Orphan(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """An object that may be garbage but stays, because that is not certain or a pin holds it."""
+    """An object that may be garbage but stays: the log does not prove that it is garbage, or a pin holds it."""
 
     item: StoredItem
     why: str
 
 
 class Classified(NamedTuple):
-    """orphans: garbage older than the grace. young: the number of younger ones. spared: `Retained` objects."""
+    """The result of `judge`. orphans: garbage older than the grace period. young: the number of younger pieces of
+    garbage. spared: objects that may be garbage but stay."""
 
     orphans: tuple[Orphan, ...]
     spared: tuple[Retained, ...]
@@ -102,8 +103,8 @@ ENTRY_UNREAD = Claims(why_unread="its published entry can't be read")
 
 
 def claims_of(job: Job, published: RecoveryEntry | None, keep: int) -> Claims:
-    """The claims of a job that has registers. published: its entry, if there is one. keep: restore points that a fold
-    offers."""
+    """The references of a job with registers to stored objects. published: the job's published entry, None = there is
+    none. keep: how many restore points a fold offers at most."""
     specs = [job.fact(spec, JobSubmitted) for spec in job.specs]
     results = [job.fact(result, JobResult) for result in job.results]
     admitted, folded = job.admitted, fold_job(job, keep)
@@ -150,10 +151,12 @@ def judge(
 ) -> Classified:
     """Sorts stored objects into garbage, young and retained ones.
 
-    claims: of every job that has registers or an entry. read_to: job id -> how far its partition was read, for people.
-    log_age_s: seconds since the log's first leader. held: job id -> the pin that holds its objects.
+    claims: of every job that has registers or an entry. read_to: job id -> how far the job's partition was read, for
+    people. grace_s: the grace period in seconds; younger objects are never garbage. log_age_s: seconds since the log's
+    first leader. held: job id -> the pin that holds the job's objects.
 
-    List the objects first, then read the log: a reference is then either seen, or younger than the listing."""
+    List the objects first, then read the log: a reference is then either seen, or younger than the listing.
+    """
     points = frozenset[str]().union(*(claim.points for claim in claims.values()))
     begins = frozenset[str]().union(*(claim.begins for claim in claims.values()))
     orphans: list[Orphan] = []

@@ -17,7 +17,8 @@ class Codec(Protocol):
 
     def encode(self, fact: Any) -> bytes: ...
     def decode(self, kind: type[T], value: bytes) -> T:
-        """The fact of this kind. Raises: ValueError if the bytes can't be read as one."""
+        """The fact that the bytes hold. kind: the class of the fact. Raises: ValueError if the bytes are no such
+        fact."""
 
     def read(self, register: Register, value: bytes) -> Fact | None: ...
 

@@ -26,8 +26,8 @@ class Candidate(NamedTuple):
     """A candidate of a role as others see it, for people.
 
     since: when it became a candidate, in seconds since the epoch; 0 if unknown. waits_for: as in `Standing`.
-    lease_left_s: the seconds that it last reported; None if it does not lead, if they are unknown, or if the lease
-    lasts as long as the process.
+    lease_left_s: how many seconds of its lease were left when it last reported; None if it does not lead, if that is
+    unknown, or if the lease lasts as long as the process.
     """
 
     who: str
@@ -46,7 +46,7 @@ class Leadership(Protocol):
     """
 
     def acquire(self) -> bool:
-        """Makes this instance a candidate. Returns True if it leads, or still leads. Call it repeatedly."""
+        """Makes this instance a candidate. Returns whether the instance leads now. Call it repeatedly."""
 
     def valid(self) -> bool:
         """Whether the lease still holds now, by the monotonic clock. Cheap: roles call it before every commit."""

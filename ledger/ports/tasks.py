@@ -16,8 +16,9 @@ A = TypeVar("A")
 
 
 class Prepared(NamedTuple):
-    """base: the restore point that the attempt begins from, None = from scratch. refused: better ones that did not verify.
-    unknown: why a restore point could not be judged now, so that the start waits; "" = none."""
+    """The result of a PrepareTask. base: the restore point that the attempt begins from, None = from scratch. refused:
+    better restore points that did not verify. unknown: why a restore point could not be verified now, so that the start
+    waits; "" = none."""
 
     base: RestorePoint | None
     refused: tuple[RefusedRestorePoint, ...]
@@ -25,7 +26,8 @@ class Prepared(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """alive: attempts that still run, so that nothing was deleted. blobs: how many were deleted."""
+    """The result of a CleanTask. alive: attempts that still run, so that nothing was deleted. blobs: the number of
+    deleted blobs."""
 
     alive: tuple[int, ...]
     blobs: int = 0
@@ -45,7 +47,7 @@ class RecoveryStream(Protocol):
 
 
 class TaskTarget(TypedDict):
-    """The fields of a task that name its job and who may answer."""
+    """The fields of a task that name the runner, the job, and the instance that may answer."""
 
     runner: str
     job_id: str
@@ -54,10 +56,11 @@ class TaskTarget(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(Generic[A]):
-    """One call to a runner or blob store on behalf of a job, performed apart from all others (`ledger.tasks.perform`).
+    """One call to a runner or blob store on behalf of a job. The Executor runs it (`ledger.tasks.perform`) in a process
+    of its own.
 
-    A: the type of its answer. verb: its name in logs. runner: the name of the runner. n: the attempt, 0 = the whole job.
-    instance: of the runner, the only one that may answer; "" = any.
+    A: the type of the answer. verb: the task's name in logs. runner: the name of the runner. n: the attempt, 0 = the
+    whole job. instance: the only instance of the runner that may answer; "" = any.
     """
 
     verb: ClassVar[str]
@@ -69,9 +72,9 @@ class Task(Generic[A]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareTask(Task[Prepared]):
-    """Checks the graph and chooses a restore point. graph: None = unknown, which is refused. restore_points: offered, best
-    first. restore_from_named: never prepare a start from scratch. elsewhere: those of `restore_points` that lie with
-    another instance; this one cannot say that they are invalid."""
+    """Checks the graph and chooses a restore point. graph: None = unknown, which is refused. restore_points: offered,
+    best first. restore_from_named: never prepare a start from scratch. elsewhere: those of `restore_points` that
+    another instance stores; the instance that answers cannot declare them invalid."""
 
     verb: ClassVar[str] = "prepare"
     graph: GraphRef | None
@@ -82,7 +85,7 @@ class PrepareTask(Task[Prepared]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyTask(Task[tuple[Verification, ...]]):
-    """Verifies restore points, one answer for each. elsewhere: as in PrepareTask."""
+    """Verifies restore points; the answer has one verification for each. elsewhere: as in PrepareTask."""
 
     verb: ClassVar[str] = "verify"
     restore_points: tuple[RestorePoint, ...]
@@ -108,7 +111,8 @@ class FenceTask(Task[list[RunnerEvent]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTask(Task[None]):
-    """Stops an attempt. outcome: the one to record for it. savepoint: whether it takes one first. reason: for people."""
+    """Stops an attempt. outcome: to record for the attempt. savepoint: whether the attempt makes a savepoint first.
+    reason: for people."""
 
     verb: ClassVar[str] = "stop"
     outcome: Outcome
@@ -126,7 +130,7 @@ class SavepointTask(Task[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgeTask(Task[None]):
-    """Acknowledges events of the runner, which are on the log now. keys: of the events."""
+    """Informs the runner that its events are in the log. keys: of the events."""
 
     verb: ClassVar[str] = "acknowledge"
     keys: tuple[bytes, ...]
@@ -134,8 +138,8 @@ class AcknowledgeTask(Task[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanTask(Task[Cleaned]):
-    """Fences a job for good and deletes its blobs, if none of it runs. checkpoints: deleted too. dispose: whether
-    checkpoints are deleted at all. forced: delete the blobs without the runner."""
+    """Fences a job for good. If no attempt of it runs, deletes its blobs and checkpoints. checkpoints: to delete.
+    dispose: whether checkpoints are deleted at all. forced: delete only the blobs, without calling the runner."""
 
     verb: ClassVar[str] = "clean"
     checkpoints: tuple[RestorePoint, ...] = ()
@@ -167,7 +171,8 @@ class TaskStatus(StrEnum):
 
 
 class TaskOutcome(NamedTuple, Generic[A]):
-    """answer: the task's if the status is DONE, else None. reason: why the task failed, for people."""
+    """The outcome of a task. answer: the task's answer if the status is DONE, else None. reason: why the task failed,
+    for people."""
 
     status: TaskStatus
     answer: A | None = None

@@ -31,17 +31,17 @@ LASTING = (Result, Disposed)
 
 
 def fold(job_id: str, registers: Mapping[bytes, Any], read: Read, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
-    """The entry of a job; None if it is unknown or retired."""
+    """The entry of a job; None if the job is unknown or retired. keep: how many restore points it offers at most."""
     return fold_job(Job(job_id, registers, read), keep)
 
 
 def fold_job(job: Job, keep: int = RESTORE_POINTS) -> RecoveryEntry | None:
-    """The entry of a job; None if it is unknown or retired."""
+    """The entry of a job; None if the job is unknown or retired. keep: as in `fold`."""
     return decide(job, keep)[1]
 
 
 def decide(job: Job, keep: int = RESTORE_POINTS) -> tuple[Rule, RecoveryEntry | None]:
-    """The rule that decides the state of a job, and the entry that follows."""
+    """The rule that decides the state of a job, and the job's entry; None if the job is unknown or retired."""
     situation = Situation(job, keep)
     rule = deciding_rule(situation)
     state = rule.state_of(situation)

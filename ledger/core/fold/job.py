@@ -112,7 +112,7 @@ class Job:
 
     @once
     def result(self) -> Result | None:
-        """With two, FINISHED > CANCELED > FAILED."""
+        """The result of a job; None = there is none. If several are recorded: FINISHED, else CANCELED, else FAILED."""
         readable = [r for r in self.results if self.fact(r, facts.JobResult) is not None]
         return max(readable, key=lambda r: RESULT_RANK[r.state], default=None)
 
@@ -122,12 +122,12 @@ class Job:
 
     @once
     def spec(self) -> facts.JobSubmitted | None:
-        """The admitted spec, if it is here."""
+        """The admitted spec; None if none is admitted, or if its register is absent or unreadable."""
         return self.fact(Spec(self.admitted.digest), facts.JobSubmitted) if self.admitted else None
 
     @once
     def terminal_end(self) -> tuple[Ended, facts.AttemptEnded] | None:
-        """finished, else canceled, else abandoned, of *any* attempt: terminal is final."""
+        """The end of *any* attempt that is terminal: finished, else canceled, else abandoned; None = there is none."""
         return self._strongest([e for ends in self.ends.values() for e in ends if e.outcome in TERMINAL_OUTCOMES])
 
     @once
@@ -143,7 +143,7 @@ class Job:
         return self._has_checkpoint(n) or self.end(n) is not None or self.running(n) is not None
 
     def attempt(self, n: int) -> facts.AttemptStarted | None:
-        """The record of attempt n that counts: the highest epoch's."""
+        """The record of attempt n that counts: the one with the highest epoch; None = there is no readable record."""
         for register in _descending(self.attempts.get(n, ()), lambda attempt: attempt.epoch):
             if (fact := self.fact(register, facts.AttemptStarted)) is not None:
                 return fact
@@ -158,7 +158,7 @@ class Job:
 
     @once
     def intent(self) -> tuple[Intent, facts.IntentDeclared] | None:
-        """The intent that wins: cancel before all, then the highest revision, then kind, then uuid."""
+        """The intent that wins: cancel first, then the highest revision, then kind, then uuid; None = no intent."""
         readable = [(i, fact) for i in self.intents if (fact := self.fact(i, facts.IntentDeclared)) is not None]
         return max(
             readable,
@@ -200,7 +200,7 @@ class Job:
         return self.checkpointed_below(NUMBER_MAX + 1)
 
     def checkpointed_below(self, n: int) -> int:
-        """As `checkpointed`, among the attempts below n."""
+        """As `checkpointed`, but only among the attempts below n."""
         attempts = {k for k in (*self.checkpoints, *(point[0] for point in self.disposed)) if k < n}
         return next((k for k in sorted(attempts, reverse=True) if self._has_checkpoint(k)), 0)
 
@@ -218,7 +218,7 @@ class Job:
 
 
 def is_runner(writer: str) -> bool:
-    """Whether the runner itself wrote a fact. Then the end of an attempt comes after all its checkpoints."""
+    """Whether the writer of a fact is the runner, which writes the end of an attempt after all of its checkpoints."""
     return writer.startswith("agent-")
 
 

@@ -18,8 +18,8 @@ FAILURES_MAX = 2**31 - 1  # a counter that arrives full stays full, and still fi
 
 
 class RestartDecision(NamedTuple):
-    """The decision on one more failure. failures: in a row, this one included. failed_at: when the attempt failed, in
-    seconds since the epoch; None = unknown."""
+    """The decision on one more failure. failures: in a row, this one included. delay_s: until the restart. exhausted:
+    no restart follows. failed_at: when the attempt failed, in seconds since the epoch; None = unknown."""
 
     failures: int
     exhausted: bool
@@ -37,7 +37,7 @@ class FailureHistory(NamedTuple):
 
 
 def past(record: AttemptStarted | None) -> FailureHistory:
-    """The failures before the attempt of this record; none without a record."""
+    """The failures before the attempt of this record; no failures if the record is None."""
     if record is None:
         return FailureHistory()
     return FailureHistory(record.failures, tuple(t for t in record.failure_times if math.isfinite(t)), record.recorded_at)
@@ -71,7 +71,7 @@ def after_failure(
 
 
 def used_up(policy: RestartPolicy, failures: int) -> str:
-    """The text for an exhausted policy."""
+    """The reason, for people, that a restart policy is exhausted."""
     if policy.kind is RestartKind.FAILURE_RATE:
         allowed, interval_s = policy.failures_per_interval, policy.failure_rate_interval_s
         return f"restart policy used up: more than {allowed} failures within {interval_s:g} s"

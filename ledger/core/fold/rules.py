@@ -51,7 +51,7 @@ class Situation:
 
     @once
     def past(self) -> restart.FailureHistory:
-        """Failures before the last attempt; a retry forgives them."""
+        """Failures before the last attempt; none if an operator has asked to retry that attempt."""
         return restart.past(None if self.retried else self.job.attempt(self.job.top))
 
     @once
@@ -78,8 +78,8 @@ class Situation:
 
 
 class Rule(NamedTuple):
-    """number: as `explain` prints it. text: when the rule applies, for people. state: of the job; None = it has no entry.
-    reason: for people; "" = the text says it all."""
+    """A rule of the table. number: as in `explain`. text: when the rule applies, for people. state: of the job; None =
+    the job has no entry. reason: why the job is in that state, for people; "" = the text suffices."""
 
     number: int
     text: str

@@ -16,7 +16,7 @@ DISPOSALS_MAX = 100  # that an entry lists; the rest follow when those are gone
 
 
 def open_asks(job: Job) -> list[Ask]:
-    """Open requests, which no savepoint answers yet: the periodic one first, then by uuid."""
+    """Savepoint requests that no savepoint answers yet: the periodic request first, then by uuid."""
     if not job.asks:
         return []
     points = (c for checkpoints in job.checkpoints.values() for c in checkpoints)
@@ -41,7 +41,7 @@ def next_ask(job: Job) -> str:
 
 
 def newest(job: Job) -> CheckpointId:
-    """The newest savepoint that the job ever had, disposed ones included."""
+    """The newest savepoint that the job ever had, disposed ones included; NO_SAVEPOINT = it never had one."""
     for n in sorted({*job.checkpoints, *(n for n, _ in job.disposed)}, reverse=True):
         for id_ in job.checkpoint_ids(n):
             if _is_savepoint(job, n, id_):

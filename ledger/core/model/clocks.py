@@ -1,7 +1,8 @@
 """The two times of a record: the append time by the broker's clock, and the event time by the producer's clock.
 
-They need not agree, and the ledger decides nothing by either. A fact may wait on a producer's disk before it is sent, and
-a repeated send appends it again. But no fact is appended before it happened, and few wait for a day.
+The two times need not agree, and the ledger makes no decision by them. A fact may wait on a producer's disk before it
+is sent, and a repeated send appends the fact again. But no fact is appended before it happened, and few facts wait for
+a day.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ BEHIND_MAX_S = 86_400.0
 
 
 def skew(time_s: float, ce_time_s: float | None) -> str:
-    """ "ahead" if the event time is more than AHEAD_MAX_S after the append time; "behind" if it is more than BEHIND_MAX_S
-    before it, so that the clock is wrong or the fact was sent very late; else "".
+    """How the two times of a record contradict each other; "" if they do not. "ahead": the event time is more than
+    AHEAD_MAX_S after the append time. "behind": it is more than BEHIND_MAX_S before the append time, so the producer's
+    clock is wrong or the fact was sent very late.
 
-    time_s: append time. ce_time_s: event time, None = not given. Both are seconds since the epoch."""
+    time_s: append time. ce_time_s: event time, None = not given. Both are seconds since the epoch.
+    """
     if ce_time_s is None:
         return ""
     if ce_time_s - time_s > AHEAD_MAX_S:

@@ -50,8 +50,8 @@ class OnStall(StrEnum):
 
 
 class CheckpointRetention(StrEnum):
-    """Whether checkpoints are deleted when their job has finished, failed or been canceled. Savepoints stay. A suspended or
-    quarantined job is not over, so it keeps everything."""
+    """Whether checkpoints are deleted when their job has finished, failed or been canceled. Savepoints stay. A
+    suspended or quarantined job is not over, so its checkpoints stay."""
 
     UNKNOWN = "UNKNOWN"
     DELETE = "DELETE"
@@ -79,7 +79,8 @@ class GraphRef:
 
 @dataclass(frozen=True, slots=True)
 class RestorePoint:
-    """A checkpoint or savepoint that an attempt can begin from. (attempt 0, id 0) is one from outside the ledger."""
+    """A checkpoint or savepoint that an attempt can begin from. attempt 0 and id 0: the restore point comes from
+    outside the ledger."""
 
     attempt: int
     id: int
@@ -144,7 +145,7 @@ class RestartPolicy:
 class StallPolicy:
     """When a running attempt counts as stalled: no new checkpoint for intervals_max * checkpoint_interval_s.
 
-    checkpoint_interval_s: how often the job is expected to complete one; 0 = the job is not watched.
+    checkpoint_interval_s: how often the job is expected to complete a checkpoint; 0 = the job is not watched.
     """
 
     checkpoint_interval_s: float = 0.0
@@ -153,7 +154,7 @@ class StallPolicy:
 
     @property
     def stalled_after_s(self) -> float:
-        """0 = never."""
+        """Seconds without a new checkpoint after which an attempt counts as stalled; 0 = never."""
         return self.checkpoint_interval_s * self.intervals_max
 
 
@@ -189,8 +190,8 @@ NO_REPLACEMENT = Replacement()
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A job with all that is needed to start it. Holds no time, event id or actor, so that two submissions of the same job
-    are one fact."""
+    """The spec of a job: all that is needed to start the job. The fact holds no time, event id or actor, so two
+    submissions of the same job are one fact."""
 
     name: str
     namespace: str
@@ -252,10 +253,10 @@ class Together:
 class AttemptStarted:
     """The reconciler decided to start this attempt from `base` (None = from scratch). Written before the start.
 
-    failures: failures in a row before this attempt. failure_times: when the recent ones were seen. recorded_at: when this
-    was recorded, by the reconciler's clock; None unless a failure rate needs it. together: None = the job has no region.
-    instance: of the runner, which holds the attempt: only this one starts it and answers for it. "" = the runner has no
-    instances, or an older release recorded the attempt.
+    failures: failures in a row before this attempt. failure_times: when the recent failures were seen, in seconds since
+    the epoch. recorded_at: when this fact was recorded, by the reconciler's clock; None unless a failure rate needs it.
+    together: None = the job has no region. instance: the runner instance that holds the attempt; only this instance
+    starts the attempt and reports on it. "" = the runner has no instances, or an older release recorded the attempt.
     """
 
     digest: str
@@ -270,15 +271,16 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRunning:
-    """The attempt runs. engine_id: its name in the engine (a pid, an application id)."""
+    """The attempt runs. engine_id: the attempt's name in the engine (a pid, an application id)."""
 
     engine_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """A checkpoint of the attempt is complete. base: the restore point of the attempt itself. ask: uuid of the savepoint
-    request that it answers. consistency: the label of the cut through several jobs that it belongs to, "" = none."""
+    """A checkpoint of the attempt is complete. base: the restore point that the attempt began from, None = from
+    scratch. ask: uuid of the savepoint request that the checkpoint answers, None = no request. consistency: the label
+    of the cut through several jobs that the checkpoint belongs to, "" = none."""
 
     location: str
     size: int = 0
@@ -291,8 +293,8 @@ class CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """The attempt is over; the register names the outcome. checkpoint: id of its newest complete checkpoint. ran_for_s: by
-    a monotonic clock, 0 = unknown."""
+    """The attempt is over; the register names the outcome. checkpoint: id of the attempt's newest complete checkpoint,
+    None = none. ran_for_s: how long the attempt ran, in seconds by a monotonic clock; 0 = unknown."""
 
     cause: str = ""
     checkpoint: int | None = None
@@ -301,7 +303,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class SavepointAsked:
-    """A savepoint was requested. The request is answered once a savepoint names it (`ask`), or the job is over."""
+    """A savepoint was requested. The request is over once a savepoint names its uuid (`ask`), or the job is over."""
 
     reason: str = ""
     actor: str = ""

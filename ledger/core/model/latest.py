@@ -38,7 +38,7 @@ def latest_effective(records: Iterable[R], claimed: Mapping[int, int]) -> list[R
 
 
 def highest_claimed(records: Iterable[RecordView], claimed: Mapping[int, int]) -> dict[int, int]:
-    """Partition -> highest epoch claimed. claimed: the same before these records."""
+    """Partition -> highest epoch claimed. claimed: the highest epochs claimed before these records."""
     highest = dict(claimed)
     for record in records:
         _claim(highest, record)

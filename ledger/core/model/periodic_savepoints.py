@@ -1,7 +1,8 @@
 """The name of a periodic savepoint request: `periodic-<attempt>-<id>-<try>` (decision 27).
 
-It names the savepoint that it follows, 0-0 where there was none. Every leader therefore writes the same register, and any
-later savepoint answers the request. An unanswered request is repeated with a higher `try`, each time after twice as long.
+`<attempt>-<id>` is the newest savepoint before the request, 0-0 if there was none. Every leader therefore writes the
+same register, and any later savepoint answers the request. An unanswered request is repeated with a higher `try`, each
+time after twice as long.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ NO_SAVEPOINT: CheckpointId = (0, 0)
 
 
 class Periodic(NamedTuple):
-    """A periodic request. after: the savepoint that it follows. tries: earlier requests after the same savepoint."""
+    """A periodic savepoint request. after: (attempt, id) of the newest savepoint before the request. tries: the number
+    of earlier requests after the same savepoint."""
 
     after: CheckpointId
     tries: int
@@ -30,12 +32,12 @@ class Periodic(NamedTuple):
         return f"periodic-{self.after[0]}-{self.after[1]}-{self.tries}"
 
     def wait_s(self, policy: SavepointPolicy) -> float:
-        """Seconds from the savepoint, or from the request before, until this request is due."""
+        """Seconds until this request is due, from the savepoint or the request before it."""
         return min(policy.interval_s * (1 << self.tries), SECONDS_MAX)
 
 
 def parse(uuid: str | None) -> Periodic | None:
-    """The periodic request of this name; None: a person made the request, or there is none."""
+    """The periodic request with this uuid; None if a person made the request, or if there is no request."""
     found = _UUID.match(uuid) if uuid else None
     if found is None:
         return None

@@ -1,4 +1,5 @@
-"""Which specs this version can follow. A job whose spec or policy has a problem is not started; it is quarantined."""
+"""Checks whether this version can follow a spec and its policies. A job that fails a check is quarantined, not
+started."""
 
 from __future__ import annotations
 

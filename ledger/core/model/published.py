@@ -26,13 +26,14 @@ T = TypeVar("T")
 
 
 class Decode(Protocol):
-    """`decode(kind, value) -> kind`; raises ValueError if the bytes are not a value of that kind."""
+    """A function that decodes bytes to a value of `kind`. Raises: ValueError if the bytes are not a value of that
+    kind."""
 
     def __call__(self, kind: type[T], value: bytes) -> T: ...
 
 
 class RecordView(Protocol):
-    """The methods of ports.Record that are needed here."""
+    """The methods of `ports.Record` that `Published` uses."""
 
     def partition(self) -> int: ...
     def offset(self) -> int: ...
@@ -42,7 +43,8 @@ class RecordView(Protocol):
 
 
 class Raw(NamedTuple):
-    """The last record of a key in the log, dropped or not. epoch: 0 = it carries none. value: None = a tombstone."""
+    """The last record of a key in the log, whether readers drop the record or not. epoch: 0 = the record has none.
+    value: None = a tombstone."""
 
     offset: int
     epoch: int
@@ -50,7 +52,7 @@ class Raw(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The effect of a record. before, after: the job's entry, None = the job has none."""
+    """The effect of a record on the entry of a job. before, after: the entry, None = the job has none."""
 
     job_id: str
     before: RecoveryEntry | None
@@ -107,17 +109,17 @@ class Published:
         return self._entry(key, partition, record.offset(), value)
 
     def last_is_effective(self, partition: int, key: bytes) -> bool:
-        """Whether readers took the last raw record of an entry or progress key. If not, log compaction would keep that
-        record and remove the one that they took, so the leader must write the key again."""
+        """Whether readers use the last raw record of an entry or progress key. If not, log compaction would keep that
+        record and remove the record that they use, so the leader must write the key again."""
         return (partition, key) not in self._without_effect
 
     def not_lasting(self, partition: int) -> list[bytes]:
         """Keys of a partition whose last raw record might not reach every reader after log compaction. The leader must
         write them again.
 
-        Either `last_is_effective` is false. Or the claim of the record's epoch was written again behind the record, or
-        tombstoned: compaction keeps only the last copy of the claim, so readers would meet the record before its epoch is
-        claimed, and drop it.
+        There are two causes. Either `last_is_effective` is false, or the claim of the record's epoch was written again
+        behind the record, or tombstoned. Compaction keeps only the last copy of a claim, so readers would meet the
+        record before its epoch is claimed, and drop it.
         """
         raw = self.raw.get(partition, {})
         claimed_at: dict[int, int] = {}
@@ -132,8 +134,9 @@ class Published:
         ]  # fmt: skip
 
     def as_of(self, job_id: str, partition: int) -> int:
-        """The published state of a job reflects every record of its partition of ledger.events below this offset: the
-        larger of the entry's as_of and that of a later `~progress`; without an entry, the as_of of `~progress`."""
+        """The offset of ledger.events below which the published state of a job reflects every record of its partition.
+        It is the larger of the entry's as_of and that of a later `~progress`; without an entry, the as_of of
+        `~progress`."""
         progress = self.progress.get(partition, 0)
         entry = self.entries.get(job_id)
         if entry is None:

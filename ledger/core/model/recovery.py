@@ -48,7 +48,7 @@ TERMINAL = frozenset({JobState.FINISHED, JobState.CANCELED, JobState.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class WinningIntent:
-    """The intent that counts, with its register (`rev`, `id`)."""
+    """The winning intent of a job, with the names in its register (`rev`, `id`)."""
 
     kind: str
     rev: int
@@ -194,33 +194,36 @@ class RecoveryEntry:
 
     @property
     def start_key(self) -> tuple[int, float]:
-        """`due_at` is stamped once for each value of this key."""
+        """The next attempt and its restart delay in seconds. The leader stamps `due_at` once for each value of this
+        key."""
         return self.next_attempt, self.restart_delay_s
 
     @property
     def progress_key(self) -> tuple[int, tuple[int, int] | None, float]:
-        """`stalls_at` is stamped once for each value of this key; a new checkpoint changes it."""
+        """The attempt, its newest checkpoint, and the seconds until a stall. The leader stamps `stalls_at` once for
+        each value."""
         newest = next((point.order for point in (self.marker, *self.restore_points) if point is not None), None)
         return self.attempt, newest, self.stall_policy.stalled_after_s if self.stall_policy else 0.0
 
     @property
     def savepoint_key(self) -> tuple[str, int, float]:
-        """`savepoint_at` is stamped once for each value of this key. Before the first savepoint, time counts from the start
-        of the attempt."""
+        """The next savepoint request and its interval in seconds; also the attempt, from whose start the time counts
+        before the first savepoint. The leader stamps `savepoint_at` once for each value of this key."""
         first = self.next_ask.startswith("periodic-0-0-")
         interval_s = self.savepoint_policy.interval_s if self.savepoint_policy else 0.0
         return self.next_ask, self.attempt if first else 0, interval_s
 
 
 def same_meaning(a: RecoveryEntry | None, b: RecoveryEntry | None) -> bool:
-    """Whether two entries are equal apart from as_of and epoch. If those counted, every redelivery would republish."""
+    """Whether two entries are equal apart from as_of and epoch, which change even if a fact is only delivered again."""
     if a is None or b is None:
         return a is b
     return replace(a, as_of=0, epoch=0) == replace(b, as_of=0, epoch=0)
 
 
 class Entries(dict[str, RecoveryEntry]):
-    """job id -> entry of every job that is not retired. `live()` are those to be brought back after a failure."""
+    """The entry of every job that is not retired, by job id. `recovery_set()` returns those to be brought back after a
+    failure."""
 
     def recovery_set(self) -> dict[str, RecoveryEntry]:
         return {job_id: entry for job_id, entry in self.items() if entry.in_recovery_set}

@@ -1,7 +1,7 @@
-"""The value that replaces a redacted one.
+"""The value that replaces a redacted value.
 
-It has Avro framing and the fingerprint of no schema. Every reader therefore treats it as unreadable, and not as a
-tombstone. It holds the hash of the redacted value.
+The replacement has Avro framing and the fingerprint of no schema. Every reader therefore treats it as unreadable, and
+not as a tombstone. It holds the hash of the redacted value.
 """
 
 from __future__ import annotations

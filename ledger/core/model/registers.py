@@ -209,8 +209,8 @@ def parse_key(key: bytes | None) -> tuple[str, Register] | None:
 
 
 def claim_key(role: str, epoch: int) -> str:
-    """The key of a claim. Each epoch has its own: with one key for all, a late stale claim would erase the newer one by log
-    compaction."""
+    """The key of a claim. Each epoch has a key of its own: with one key for all epochs, a late stale claim would
+    replace the newer claim by log compaction."""
     return f"{CLAIM_PREFIX}{role}/{epoch}"
 
 

@@ -32,10 +32,11 @@ class MalformedRecord(NamedTuple):
 
 
 class RegisterTable:
-    """Apply every record of `ledger.events` from offset 0, each partition in offset order.
+    """The last value of every register. Apply every record of `ledger.events` from offset 0, each partition in offset
+    order.
 
-    jobs: partition -> job id (bytes) -> register name (bytes) -> Held. A job disappears with its last register.
-    claims: role -> highest epoch claimed in any partition.
+    jobs: partition -> job id (bytes) -> register name (bytes) -> Held. A job disappears with its last register. claims:
+    role -> highest epoch claimed in any partition.
     """
 
     def __init__(self, partitions: int) -> None:

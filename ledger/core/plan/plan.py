@@ -20,21 +20,23 @@ RESTART_DELAY = "restart delay"
 
 
 class Wait(NamedTuple):
-    """Nothing can be done about the job now. `reason` is for people."""
+    """No action: nothing can be done about the job now. reason: for people."""
 
     job_id: str
     reason: str
 
 
 class Confirm(NamedTuple):
-    """Something looks wrong. Let the entry catch up with the present end of the log before acting on it."""
+    """Wait until the entry has reached the present end of the log, because something looks wrong. reason: for
+    people."""
 
     job_id: str
     reason: str
 
 
 class Stop(NamedTuple):
-    """Order attempt n to stop. outcome: of its end. savepoint: request one before the stop."""
+    """Order attempt n to stop. outcome: of the attempt's end. savepoint: whether to request a savepoint before the
+    stop."""
 
     job_id: str
     n: int
@@ -52,7 +54,8 @@ class AskSavepoint(NamedTuple):
 
 
 class WantSavepoint(NamedTuple):
-    """Write a periodic savepoint request to the log. It then reaches the running attempt as every other request does."""
+    """Write a periodic savepoint request to the log. The request then reaches the running attempt as every other one
+    does."""
 
     job_id: str
     n: int
@@ -61,16 +64,16 @@ class WantSavepoint(NamedTuple):
 
 
 class Dispose(NamedTuple):
-    """Delete the files of disposed savepoints, then remove their registers. It comes before a retirement, or whenever no
-    other action is due (`reconcile`)."""
+    """Delete the files of disposed savepoints, then remove their registers. This action comes before a retirement, or
+    whenever no other action is due (`reconcile`)."""
 
     job_id: str
     points: tuple[RestorePoint, ...]
 
 
 class StopStalled(NamedTuple):
-    """Attempt n runs without published progress: order it to stop, unless the runner knows of progress that is not in the
-    log yet. Its end counts as a failure."""
+    """Order attempt n to stop, because it runs without published progress; not if the runner knows of progress that is
+    not in the log yet. The end of the attempt counts as a failure."""
 
     job_id: str
     n: int
@@ -119,7 +122,7 @@ class StartAgain(NamedTuple):
 
 
 class Lose(NamedTuple):
-    """Attempt n is gone: fence it, relay its remaining events, and write an end if they hold none."""
+    """Attempt n is gone: fence it, relay its remaining events, and write an end if none of these events is an end."""
 
     job_id: str
     n: int
@@ -128,7 +131,7 @@ class Lose(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """Record attempt n as lost without its runner, because an operator forced it."""
+    """Record attempt n as lost without asking its runner, because an operator forced it."""
 
     job_id: str
     n: int
@@ -149,7 +152,7 @@ class Close(NamedTuple):
 class Retire(NamedTuple):
     """The job is over and nothing of it runs: delete its blobs and checkpoints, then write its result and tombstones.
 
-    forced: without its runner, because an operator forced it. An attempt that still runs there is an orphan later.
+    forced: do not ask the runner, because an operator forced it. An attempt that still runs there is an orphan later.
     """
 
     job_id: str
@@ -237,8 +240,8 @@ def decide(entry: RecoveryEntry, report: RunnerReport, known: Knowledge = NOTHIN
 
 
 def at_rest(entry: RecoveryEntry, alive: frozenset[int] | None, known: Knowledge = NOTHING) -> bool:
-    """Whether no attempt runs, none that was started can still begin, and all events of the runner are in the log. A silent
-    runner has nothing more to report once the end of the last attempt is there."""
+    """Whether no attempt of a job runs or can still begin, and all events of its runner are in the log. A silent runner
+    has nothing more to report once the end of the last attempt is recorded."""
     given_up = covered(entry)
     if alive is None:
         return last_started(entry) <= given_up or bool(entry.outcome and is_runner(entry.outcome_writer))

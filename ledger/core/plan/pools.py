@@ -23,7 +23,8 @@ from ledger.core.plan.regions import Region, starts_with_region
 
 
 class Pool(NamedTuple):
-    """slots: the size of the pool. namespaces, runners: of the jobs that belong to it; empty = any."""
+    """A pool of slots. slots: the size of the pool. namespaces, runners: of the jobs that belong to the pool; empty =
+    any."""
 
     name: str
     slots: int
@@ -34,7 +35,7 @@ class Pool(NamedTuple):
         return (not self.namespaces or namespace in self.namespaces) and self.may_take(runner)
 
     def may_take(self, runner: str) -> bool:
-        """Whether jobs of this runner can belong to it, whatever their namespace."""
+        """Whether jobs of this runner can belong to the pool, whatever their namespace."""
         return not self.runners or runner in self.runners
 
     @property
@@ -44,7 +45,7 @@ class Pool(NamedTuple):
 
 
 class Pools:
-    """All pools. Raises: ValueError if a job could belong to two."""
+    """All pools of a ledger. Raises: ValueError if a job could belong to two of them."""
 
     def __init__(self, pools: Iterable[Pool] = ()) -> None:
         self._pools = sorted(pools, key=lambda pool: (pool.precision, pool.name), reverse=True)
@@ -106,8 +107,8 @@ def holding(
 
 
 def urgency(entry: RecoveryEntry) -> tuple[int, bool, tuple[int, int], str]:
-    """The sort key of starts: priority, then the newest restore point first (it has most to lose), then the job id, which
-    by default follows the order of submission (decision 2)."""
+    """The sort key of starts: priority, then the newest restore point first (its job has most to lose), then the job
+    id, which by default follows the order of submission (decision 2)."""
     points = entry.restore_points
     attempt, id_ = points[0].order if points else (0, 0)
     return -entry.priority, not points, (-attempt, -id_), entry.job_id
@@ -122,10 +123,11 @@ def admit(
     backoff: Collection[str] = (),
     unread: str = "",
 ) -> list[Action]:
-    """The actions to perform in this pass: other actions first, then the starts that fit, then a Wait for each other start.
+    """The actions to perform in this pass: other actions first, then the starts that fit, then a Wait for each other
+    start.
 
-    held: pool -> slots held. starts_max: starts in one pass. put_off: jobs in backoff after a start that could not be
-    made; they come last and make nobody wait. unread: why it is not known yet which attempts hold slots, "" = it is known;
+    held: pool -> slots held. starts_max: starts in one pass. backoff: jobs whose last start could not be made; they
+    come last and make no other job wait. unread: why it is not known yet which attempts hold slots, "" = it is known;
     until then nothing starts in a pool. An attempt that is started again holds its slots already.
     """
     starts: list[Start | StartAgain] = []

@@ -88,9 +88,10 @@ class Observed:
 class JobView(NamedTuple):
     """A job as the planner sees it.
 
-    idle: False while an action on the job runs, or while the entry does not hold yet what the last action wrote; nothing is
-    planned then. waits_for: why nothing can be planned for it, "" = something can. starting: as in `pools.holding`.
-    put_off: it is in backoff after a start that could not be made. steady: as in `replacing.Side`.
+    idle: False while an action on the job runs, or while the entry does not hold yet what the last action wrote;
+    nothing is planned then. waits_for: why nothing can be planned for the job, "" = something can. starting: as in
+    `pools.holding`. put_off: the job is in backoff after a start that could not be made. steady: as in
+    `replacing.Side`.
     """
 
     entry: RecoveryEntry
@@ -233,5 +234,5 @@ def slots_held(views: Mapping[str, JobView], observed: Observed, pools: Pools) -
 
 
 def judge(entry: RecoveryEntry, report: RunnerReport, known: Knowledge) -> tuple[Action, ...]:
-    """The actions on one job, an outside job or any other."""
+    """The actions on one job, whether the ledger or its producer runs it."""
     return outside.decide(entry) if entry.runner == outside.OUTSIDE else decide(entry, report, known)

@@ -37,8 +37,9 @@ class RegionMember(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Where jobs that start together begin. label: the consistency label, "" = each job from its newest point. why: the
-    reason, for people. verify: job id -> restore point to verify first. unknown: whether some cannot be verified now."""
+    """The restore points that jobs begin from if they start together. label: the consistency label, "" = each job
+    begins from its newest restore point. why: the reason, for people. verify: job id -> restore point to verify first.
+    unknown: whether some restore points cannot be verified now."""
 
     label: str = ""
     why: str = ""
@@ -84,7 +85,8 @@ def together(region: Region, members: Iterable[RegionMember]) -> Iterator[Action
 
 
 def points_from(entry: RecoveryEntry, label: str) -> tuple[tuple[RestorePoint, ...], tuple[RestorePoint, ...]]:
-    """(restore points at and below the label, those above it); without a label (all, none)."""
+    """A job's restore points, split at a label: (the first with the label and all below, those above). Without a label:
+    (all, none)."""
     points, labels = entry.restore_points, entry.consistency
     at = labels.index(label) if label and label in labels else 0
     return points[at:], points[:at]

@@ -1,12 +1,12 @@
-"""A job that replaces another: the next step between the two, in every pass, from their entries alone.
+"""The next step when one job replaces another, derived in every pass from the entries of the two jobs alone.
 
-The old job is stopped, with a savepoint if one is wanted. The new job begins from the restore points of the old one. Once
-it has proved itself, the old job is canceled. If the new job fails before that, the old one is resumed. Each of these is
-an intent on the old job, whose register follows from the new job's id. So a leader that takes over in between writes the
-same intent again, or none.
+The old job is stopped, with a savepoint if one is wanted. The new job begins from the restore points of the old one.
+Once the new job is proven (`Side.proven`), the old job is canceled. If the new job fails before that, the old one is
+resumed. Each of these steps is an intent on the old job, whose register follows from the new job's id. So a leader that
+takes over in between writes the same intent again, or none.
 
 An intent of an operator that came after the replacement is never overruled. The two jobs then wait, show why, and never
-both run. Source: decision 21.
+run at the same time. Source: decision 21.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HELD = frozenset(
 
 
 class Side(NamedTuple):
-    """One of the two jobs. alive, why: as in `RunnerReport`. elsewhere: as in `plan.Inherited`. idle: no action on it runs,
-    and its entry is new enough to plan from. starting: the attempt that is being started, 0 = none. steady: whether its
-    attempt has run long enough to count as running."""
+    """The old or the new job of a replacement. alive, why: as in `RunnerReport`. elsewhere: as in `plan.Inherited`.
+    idle: no action on the job runs, and its entry is new enough to plan from. starting: the attempt that is being
+    started, 0 = none. steady: whether the attempt has run long enough to count as running."""
 
     entry: RecoveryEntry
     alive: frozenset[int] | None
@@ -48,7 +48,7 @@ class Side(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """Whether it has run for a while, has completed a checkpoint of its own, or has finished."""
+        """Whether the job has run for a while, has completed a checkpoint of its own, or has finished."""
         if self.entry.state is JobState.FINISHED:
             return True
         own = any(point.attempt for point in self.entry.restore_points)
@@ -56,9 +56,10 @@ class Side(NamedTuple):
 
 
 class ReplacementStep(NamedTuple):
-    """The next step for both jobs. declare: an intent on the old one. refuse: why the new one can never start. wait: why it
-    does not start now. settle: the job to settle first. inherited: the restore points that the new one takes over, None =
-    it has its own. unfinished: the new one must not be retired yet, since the old one is not dealt with."""
+    """The next step for both jobs. declare: an intent on the old job. refuse: why the new job can never start. wait:
+    why the new job does not start now. settle: the job to settle first. inherited: the restore points that the new job
+    takes over, None = it has its own. unfinished: the new job must not be retired yet, since the old job still needs a
+    step."""
 
     declare: Declare | None = None
     refuse: str = ""
@@ -79,10 +80,11 @@ def is_stop(intent_id_: str) -> bool:
 
 
 def step(new: Side, old: Side | None, rival: str = "", before: str = "") -> ReplacementStep:
-    """The next step. old: None = there is no such job, or it is retired.
+    """The next step of a replacement. old: None = there is no such job, or it is retired.
 
-    rival: another job that replaces the same one and comes first, "" = none. before: the job that the old one itself is
-    still replacing, "" = none."""
+    rival: another job that replaces the same old job and comes first, "" = none. before: the job that the old job
+    itself is still replacing, "" = none.
+    """
     if new.entry.state in STARTING:
         return _begin(new, old, rival, before)
     if old is None:
@@ -196,7 +198,8 @@ def _wanted_again(n: RecoveryEntry, o: RecoveryEntry) -> str | None:
 
 
 def began_from(n: RecoveryEntry, o: RecoveryEntry) -> str:
-    """The restore point that the new job began from, for people. Only the base of its newest attempt is known here."""
+    """The restore point that the new job began from, for people. The entry names only the base of the newest
+    attempt."""
     if n.base is None:
         return "which began from scratch"
     own = next((point for point in o.restore_points if point.location == n.base.location), None)

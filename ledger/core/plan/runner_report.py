@@ -36,10 +36,11 @@ class RunnerReport(NamedTuple):
 
 
 def held_elsewhere(entry: RecoveryEntry, reached: str, attempts: frozenset[int]) -> str:
-    """Why the instance that answers cannot speak for the newest attempt of a job; "" = it can.
+    """Why the instance that answers cannot report on the newest attempt of a job; "" = it can.
 
-    reached: that instance, "" = the runner has no instances. attempts: those of the job that it remembers. Once the holder
-    has reported the end of an attempt it is not needed, until the job is over: then it deletes its files.
+    reached: the instance that answers, "" = the runner has no instances. attempts: the job's attempts that this
+    instance remembers. Once the instance that holds the attempt has reported its end, that instance is needed only when
+    the job is over, to delete the job's files.
     """
     over = bool(entry.outcome) and is_runner(entry.outcome_writer)
     if reached == ANY_INSTANCE or (over and not entry.terminal):
@@ -75,7 +76,7 @@ def stored_elsewhere(
 
 
 def covered(entry: RecoveryEntry) -> int:
-    """Attempts up to this one count as settled without their runner, because an operator forced it; 0 = none."""
+    """The attempt up to which all count as settled without their runner, because an operator forced it; 0 = none."""
     return entry.intent.attempt if entry.intent and entry.intent.force else 0
 
 
@@ -85,6 +86,6 @@ def given_up(entry: RecoveryEntry) -> bool:
 
 
 def last_started(entry: RecoveryEntry) -> int:
-    """The highest attempt that can have run. An attempt that a reconciler closed never did."""
+    """The highest attempt that can have run. An attempt that a reconciler closed never ran."""
     closed = entry.outcome in (Outcome.CANCELED, Outcome.ABANDONED) and not is_runner(entry.outcome_writer)
     return entry.attempt - 1 if closed else entry.attempt
