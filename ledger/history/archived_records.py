@@ -15,10 +15,11 @@ from ledger.ports import Record, TopicPartition
 
 
 def archived_records(archive: Archive, lags_s: Mapping[str, float]) -> Archived:
-    """(topic, partition) -> the archived records, for each partition with at least one segment. lags_s: topic ->
+    """The archived records by (topic, partition), for each partition with at least one segment. lags_s: topic ->
     min.compaction.lag of the topic, in seconds; other topics are left out.
 
-    Raises: LedgerError if a chain can't be read; as the object store."""
+    Raises: LedgerError if a chain can't be read; as the object store.
+    """
     found: dict[TopicPartition, SealedRecords] = {}
     for topic, partition in archive.partitions():
         if topic in lags_s and (manifests := list(archive.manifests(topic, partition))):

@@ -74,7 +74,8 @@ class About:
         }  # fmt: skip
 
     def limits(self) -> Pools | None:
-        """The pools in its settings; None = it holds no settings. Raises: UsageError if they are invalid."""
+        """The pools in the settings that the bundle holds; None = it holds no settings. Raises: UsageError if they are
+        invalid."""
         try:
             given = self.config.get("pools")
             return None if given is None else Pools(
@@ -86,7 +87,7 @@ class About:
 
     @property
     def starts_max(self) -> int | None:
-        """The starts per pass in its settings; None = it holds no settings."""
+        """The maximum of starts per pass in the settings that the bundle holds; None = it holds no settings."""
         section = self.config.get("reconciler")
         found = section.get("starts_max") if isinstance(section, Mapping) else None
         return found if isinstance(found, int) else None
@@ -145,8 +146,8 @@ def _check(about: About) -> None:
 
 
 def plain(expired: Expired, jobs: Collection[str]) -> dict[str, Any] | None:
-    """The fields of an Expired as plain values, with only the given jobs (none = all) as id -> [first, since_ms,
-    below]; None = no given job lost records."""
+    """The fields of an Expired as plain values. jobs: the jobs to include (empty = all), as id -> [first, since_ms,
+    below]. None = none of these jobs lost records."""
     plain = expired._asdict()
     if expired.jobs is not None:
         taken = {job_id: numbers for job_id, *numbers in expired.jobs if not jobs or job_id in jobs}

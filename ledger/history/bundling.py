@@ -46,7 +46,7 @@ RESERVED = b"~"  # begins the ledger's own keys, and no job id
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The fields of About that are not in the log."""
+    """The fields of a bundle's description (`About`) that do not come from the log."""
 
     made_at: str
     made_by: str
@@ -164,7 +164,7 @@ def _wanted(records: Iterator[Record], jobs: Collection[str]) -> Iterator[Record
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An open bundle. source: the ledger in it."""
+    """An open bundle. source: the ledger that the bundle holds."""
 
     about: About
     archive: Archive
@@ -250,7 +250,8 @@ def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bun
 
 
 class BundleLog:
-    """An EventLog without records behind the archive. ends: partition -> its end. counts: topic -> partitions."""
+    """The log of a bundle behind its archive, an EventLog without records. ends: partition -> offset at which the
+    archive ends. counts: topic -> number of partitions."""
 
     def __init__(self, ends: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> None:
         self._ends, self._counts = ends, counts

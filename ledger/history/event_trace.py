@@ -18,7 +18,7 @@ from ledger.reader.reading import HistoryRecord, Source, Tail, history_record
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """A record with the folded state of its job before and after it; None = the job is unknown."""
+    """A record with the folded state of its job before and after the record; None = the job is unknown."""
 
     job_id: str
     before: Known | None

@@ -201,7 +201,7 @@ def until(source: Source, cut: Marks) -> Source:
 
 
 def since(source: Source, cut: Marks) -> Source:
-    """A source of the past, with only the records at or beyond these offsets; any other source unchanged."""
+    """A source of the past, with only the records from these offsets on; any other source unchanged."""
     return replace(source, log=source.log.wanting(Want(begin=cut))) if isinstance(source, HistoricalSource) else source
 
 

@@ -18,7 +18,8 @@ from ledger.ports import Clock, ObservedAttempt, StoredBlob, Verification
 
 
 class RecordedRunner(OutsideRunner):
-    """Implements `ports.Runner` for reading only. entries: of the jobs of one runner."""
+    """A runner of a past moment, as the log recorded it, for reading only (`ports.Runner`). entries: of the runner's
+    jobs."""
 
     def __init__(self, entries: Iterable[RecoveryEntry]) -> None:
         self._entries = list(entries)
@@ -27,7 +28,7 @@ class RecordedRunner(OutsideRunner):
         return ANY_INSTANCE
 
     def observe(self) -> list[ObservedAttempt]:
-        """The attempts without a known end. An attempt that was ordered to stop counts until its end is known."""
+        """The attempts without a known end, also those that were ordered to stop."""
         running = (entry for entry in self._entries if entry.attempt and entry.known and not entry.outcome)
         return [ObservedAttempt(entry.job_id, entry.attempt, True, "") for entry in running]
 
@@ -43,7 +44,8 @@ def recorded_runners(entries: Iterable[RecoveryEntry]) -> Mapping[str, RecordedR
 
 
 class RecordedBlobs:
-    """Implements `ports.BlobStore` for reading only. Every graph that the log names is taken to have existed."""
+    """The blob store of a past moment, for reading only (`ports.BlobStore`). Every graph that the log names is taken to
+    have existed."""
 
     def put(self, job_id: str, source: Path) -> GraphRef:
         raise PermanentError(f"{source} of {job_id} can't be stored in the past.")

@@ -25,8 +25,8 @@ Cut = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One of three is set: time_s (seconds since the epoch), last (the offset of the last record that counts in each named
-    partition, -1 = none), event_id."""
+    """A moment of the past; one of three fields is set. time_s: seconds since the epoch. last: the offset of the last
+    record that counts in each named partition, -1 = none. event_id: the event whose record is the moment."""
 
     time_s: float | None = None
     last: Cut | None = None

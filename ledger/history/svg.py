@@ -124,7 +124,8 @@ def middle_cut(text: str, chars_max: int) -> str:
 
 
 def fitting(words: str, width: float, cut: Callable[[str, int], str] = short) -> str:
-    """The part of a text that fits; "" if it would be too short to mean anything."""
+    """The part of a text that fits into `width` pixels; "" if it would be too short to mean anything. cut: shortens a
+    text to a number of characters."""
     room = int(width / (CHAR * 0.93))
     return words if len(words) <= room else cut(words, room) if room >= 12 else ""
 

@@ -24,8 +24,8 @@ from ledger.util.times import shown
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMark:
-    """A checkpoint or savepoint of attempt n. at_s: append time. pruned: no later attempt can start from it. clock: the
-    time by its writer's clock; "" = it differs from the append time by less than a second."""
+    """A checkpoint or savepoint of attempt n. at_s: append time. pruned: no later attempt can start from the
+    checkpoint. clock: the time by its writer's clock; "" = it differs from the append time by less than a second."""
 
     n: int
     id: int
@@ -67,7 +67,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipSpan:
-    """An epoch of a role, from its claim on. reason: for the claim."""
+    """An epoch of a role, from its claim on. reason: why its writer became leader."""
 
     role: str
     epoch: int
@@ -98,9 +98,9 @@ class WaitSpan:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All lists are in order of time, runs in order of their numbers. begin_s, end_s: of the axis. moment_s: the moment of
-    this timeline; open attempts and live jobs last at least until then. wait: None while an attempt is open, and once the
-    job is over."""
+    """The life of one job on a time axis. All lists are in order of time, runs in order of their numbers. begin_s,
+    end_s: of the axis. moment_s: the moment of this timeline; open attempts and live jobs last at least until then.
+    wait: None while an attempt is open, and once the job is over."""
 
     job_id: str
     name: str
@@ -118,7 +118,8 @@ class Timeline:
 
 
 def timeline_of(source: Source, job_id: str, moment_s: float | None = None) -> Timeline:
-    """Reads the job's partition of both topics. moment_s: the present time; None = that of the last record."""
+    """The timeline of a job, from its partition of both topics. moment_s: the present time; None = that of the last
+    record."""
     log, leaderships, last_s = JobLog(source, job_id), list[LeadershipSpan](), 0.0
     if moment_s is not None:  # else the time of the last record counts
         source = picked(source, (f"{job_id}/".encode(), b"~claim/"))

@@ -44,12 +44,12 @@ _TICKED = 14.0  # a bar that is narrower shows no checkpoints
 
 
 def svg(line: Timeline) -> str:
-    """The picture as a file of its own."""
+    """A timeline as the text of an SVG file."""
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{_picture(line)}\n'
 
 
 def html(line: Timeline) -> str:
-    """The picture in a page."""
+    """A timeline as an HTML page that contains the SVG."""
     paper = f"body{{margin:24px;background:{LIGHT['PAPER']}}}svg{{max-width:100%;height:auto}}"
     dark = f"@media (prefers-color-scheme:dark){{body{{background:{DARK['PAPER']}}}}}"
     head = f'<meta charset="utf-8">\n<title>{escaped(_title(line))}</title>\n<style>{paper}{dark}</style>'

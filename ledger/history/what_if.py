@@ -1,7 +1,7 @@
-"""Folds the log with and without some records, and compares.
+"""Folds the log with and without some records, and compares the two results.
 
-Only the fold runs again, not the roles: records that the roles wrote because of the dropped records stay. The answer shows
-the states that depend on a record of the present log. It does not show how history would have continued.
+Only the fold runs again, not the roles: records that the roles wrote because of the dropped records stay. The answer
+shows the states that depend on a record of the present log. It does not show how history would have continued.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def parse(text: str) -> Drop:
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """dropped: the records that were left out. changed: jobs on which the folds differ; before: with the records, after:
-    without them; records: the dropped ones of the job. outlived: retired jobs with dropped records whose result is the
-    same without them."""
+    """The comparison of the folds with and without some records. dropped: the records that were left out. changed: jobs
+    on which the folds differ; before: with the records, after: without them; records: the dropped records of the job.
+    outlived: retired jobs with dropped records whose result is the same without them."""
 
     dropped: tuple[HistoryRecord, ...]
     changed: tuple[Changed, ...]
@@ -59,7 +59,8 @@ class Without:
 
 
 def without(source: Source, drops: Sequence[Drop]) -> Without:
-    """Folds without the dropped records and compares. Raises: NotFound if a drop matches no record of ledger.events."""
+    """Folds without some records and compares. drops: the records to leave out. Raises: NotFound if a drop matches no
+    record of ledger.events."""
     partitions = source.log.partitions(source.topics.events)
     whole, rest = RegisterTable(partitions), RegisterTable(partitions)
     dropped, unseen = list[Record](), set(drops)

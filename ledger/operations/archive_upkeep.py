@@ -1,6 +1,6 @@
 """The upkeep of an archive: taking snapshots, compacting small objects, expiring old records.
 
-The archiver does it on a schedule, and `jobledger archive` on request.
+The archiver does this work on a schedule, and `jobledger archive` on request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Report = Callable[[str], object]
 
 
 def chores(config: Config, archive: Archive, clock: Clock, anchoring: Anchoring | None = None) -> list[Chore]:
-    """The upkeep of `serve archiver`, at the intervals of the settings. anchoring: None = it anchors nothing."""
+    """The upkeep of `serve archiver`, at the intervals of the settings. anchoring: None = the archiver anchors no
+    chain."""
     from ledger.archive.store.archiving import Chore
     from ledger.archive.store.compaction import compact
 

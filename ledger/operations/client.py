@@ -1,7 +1,8 @@
 """The operations on a ledger as a library: submit jobs, wait for them, declare intents.
 
-The command line is a thin layer over this. A changing call returns once the ledger shows its effect. It raises Refused if
-the ledger refused it, and OutcomeUnknown if the outcome is not known yet. Every call may be repeated without harm.
+The command line is a thin layer over this library. A changing call returns once the ledger shows its effect. It raises
+Refused if the ledger refused the change, and OutcomeUnknown if the outcome is not known yet. Every call may be repeated
+without harm.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SAVEPOINT_S = 120.0
 
 
 class Records(Protocol):
-    """The part of a `Recorder` that is needed here."""
+    """The methods of a `Recorder` that a Client uses."""
 
     def record(self, job_id: str, register: Register, fact: Fact) -> Recorded: ...
 
@@ -62,10 +63,9 @@ class JobOutcome:
 
 
 class Client:
-    """The client of one ledger. recorder: makes a recorder, a context manager; called only to write. digest: of a spec.
-    actor: the user, for audit. new_id: makes ids of jobs and intents. held_by: returns the pin that holds a job, "" =
-    none.
-    """
+    """The client of one ledger. recorder: returns a recorder, which is a context manager; called only to write. digest:
+    returns the digest of a spec. actor: the user, for audit. new_id: returns a new id for a job or intent. held_by:
+    returns the pin that holds a job, "" = none."""
 
     def __init__(
         self, source: Source, recorder: Callable[[], AbstractContextManager[Records]], blobs: BlobStore, *,
@@ -77,7 +77,7 @@ class Client:
         self._digest, self._new_id, self._actor = digest, new_id, actor
 
     def entries(self) -> Entries:
-        """job id -> entry of every job that is not retired; `.recovery_set()` of them are those to bring back."""
+        """The entry of every job that is not retired, by job id; its `.recovery_set()` are those to bring back."""
         return entries_of(self.source)
 
     def resolve(self, ref: str, retired: bool = False, taking_over: bool = True) -> str:

@@ -65,7 +65,8 @@ class DeletionLog:
         self._path, self._actor, self._time = path, actor, time
 
     def tell(self, does: str, orphan: Orphan, as_of: Mapping[str, Mapping[int, int]], why: str = "") -> None:
-        """Writes a line. does: delete or left. Raises: Unreachable if that fails; then nothing may be deleted."""
+        """Writes a line about one object. does: delete, or left (the deletion failed; why: the reason). Raises:
+        Unreachable if the line can't be written; then nothing may be deleted."""
         row = {"at": self._time(), "actor": self._actor, "does": does, **row_of(orphan), "as_of": as_of, "why": why}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,8 +88,9 @@ def look(
 ) -> Found:
     """The present garbage. Changes nothing. held: returns the jobs that pins hold.
 
-    Raises: UsageError if the grace is too short; Unreachable if Kafka or the blob store does not answer; as `held`. A
-    runner that does not answer is listed in the result."""
+    Raises: UsageError if grace_s is too short; Unreachable if Kafka or the blob store does not answer; as `held`. A
+    runner that does not answer is listed in the result.
+    """
     return _look(source, runners, blobs, grace_s, held)[0]
 
 
@@ -96,10 +98,12 @@ def collect(
     source: Source, runners: Mapping[str, Runner], blobs: BlobStore, evidence: DeletionLog, grace_s: float = GRACE_S,
     held: HeldJobs = dict,
 ) -> Found:  # fmt: skip
-    """Deletes garbage, each object recorded before. May be repeated, and several processes may run it at once.
+    """Deletes garbage and returns what it found and deleted. Each object is recorded before. May be repeated, and
+    several processes may run it at once.
 
     Raises: as `look`; Unreachable also if a runner does not answer, and then nothing is deleted. After a failure in the
-    middle, the record holds all deletions so far."""
+    middle, the evidence holds all deletions so far.
+    """
     found, things = _look(source, runners, blobs, grace_s, held)
     if found.silent:
         runner, why = next(iter(found.silent.items()))
@@ -137,7 +141,7 @@ def row_of(orphan: Orphan) -> dict[str, Any]:
 
 
 def to_row(found: Found) -> dict[str, Any]:
-    """The whole result as plain values."""
+    """The found garbage as plain values."""
     return {
         "orphans": [row_of(orphan) for orphan in found.orphans],
         "spared": [{**row_of(Orphan(one.item, "")), "evidence": one.why} for one in found.spared],

@@ -43,8 +43,8 @@ def standing(entry: RecoveryEntry, kind: IntentKind, force: bool) -> Intent | No
 
 
 def check_possible(job: Job, entry: RecoveryEntry, kind: IntentKind, from_: str, force: bool = False) -> None:
-    """Checks that an intent makes sense. Raises: Refused if it would have no effect in the job's state, or a harmful one;
-    UsageError if there is no such restore point."""
+    """Checks that an intent has a sensible effect on a job. Raises: Refused if it would have no effect in the job's
+    state, or a harmful one; UsageError if there is no such restore point."""
     if kind is IntentKind.RUN and entry.state is not JobState.SUSPENDED:
         hint = "jobledger retry brings it back." if entry.state is JobState.QUARANTINED else ""
         raise Refused(f"{entry.job_id} is {entry.state}, not SUSPENDED: there is nothing to resume.", hint=hint)

@@ -100,10 +100,10 @@ _INTENTS = {
 class Planned:
     """The next action on one job.
 
-    state: "" = the job has no entry. action: suspend, resume and cancel are for a job that another job replaces. attempt:
-    of the action, 0 = none. restore_point: of a start, None = from scratch, or no start. refused: offered restore points
-    that do not verify. then: the action after it, if all goes well. deletes: files that are deleted for good. pool: "" =
-    not limited. external: the job restores by itself.
+    state: "" = the job has no entry. action: suspend, resume and cancel are for a job that another job replaces.
+    attempt: of the action, 0 = none. restore_point: of a start, None = from scratch, or no start. refused: offered
+    restore points that do not verify. then: the action after this one, if all goes well. deletes: files that are
+    deleted for good. pool: "" = not limited. external: the job restores by itself.
     """
 
     job_id: str
@@ -137,8 +137,8 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """jobs: in the order of a pass (stops before starts); a job with two actions is there twice. silent: runner -> why it
-    did not answer. as_of: topic -> partition -> offset; all records below it were read."""
+    """The plan of one pass. jobs: in the order of a pass (stops before starts); a job with two actions is listed twice.
+    silent: runner -> why it did not answer. as_of: topic -> partition -> offset; all records below it were read."""
 
     jobs: tuple[Planned, ...]
     pools: tuple[PoolUse, ...]

@@ -21,8 +21,8 @@ def with_cuts(
     views: MutableMapping[str, JobView], runners: Mapping[str, Runner], observed: Observed,
     actions_of: Callable[[], list[Action]],
 ) -> list[Action]:  # fmt: skip
-    """The actions of a pass over `views` after all restore points were verified that a region chooses among. A remaining
-    Verify could not be answered."""
+    """The actions of a pass over `views`, after every restore point that a region may choose was verified. A remaining
+    Verify action got no answer from the runner."""
     actions = actions_of()
     for _ in range(_ROUNDS_MAX):
         asked = [a for a in actions if isinstance(a, Verify) and not _silent(views[a.job_id], a)]

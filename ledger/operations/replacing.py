@@ -43,7 +43,7 @@ class RegisteredJobs:
         return fold_job(self._jobs[job_id], self._keep) if job_id in self._jobs else None
 
     def to_replace(self, job_id: str) -> Job:
-        """The job, if it can be replaced. Raises: NotFound, Refused, UsageError."""
+        """The registers of a job that can be replaced. Raises: NotFound, Refused, UsageError if it can't."""
         job, entry = self._jobs.get(job_id), self.entry(job_id)
         over = job is not None and job.result is not None
         if job is None or (entry is None and not over):

@@ -109,8 +109,8 @@ def check_unneeded(job: Job, one: Savepoint, entries: Mapping[str, RecoveryEntry
 
 
 def outcome(watch: Watch, point: RestorePoint) -> bool | None:
-    """True = the reconciler has deleted the files and the register. False = the job is retired, so this process must
-    delete the files. None = neither is the case yet."""
+    """Whether the reconciler has disposed of a savepoint. True = its files and register are deleted. False = the job is
+    retired, so this process must delete the files. None = neither is the case yet."""
     job = watch.job()
     if job.result is not None:
         return False
@@ -118,7 +118,8 @@ def outcome(watch: Watch, point: RestorePoint) -> bool | None:
 
 
 def delete(runners: Mapping[str, Runner], runner_name: str, job_id: str, point: RestorePoint) -> None:
-    """Deletes a savepoint of a retired job, if it still exists. Raises: Unreachable; `jobledger gc` deletes it later."""
+    """Deletes a savepoint of a retired job, if it still exists. Raises: Unreachable; then `jobledger gc` deletes the
+    savepoint later."""
     runner = runner_of(runners, runner_name)
     runner.dispose(job_id, [point])
     with suppress(TemporaryError, PermanentError):  # garbage collection then deletes the rest

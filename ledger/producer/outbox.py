@@ -1,4 +1,5 @@
-"""A folder of events that are not yet known to be stored. Each is written and fsynced there before it is sent.
+"""A folder of events that are not yet known to be stored. Each event is written and fsynced in the folder before it is
+sent.
 
 Each event is one file, named by its event id: JSON with the bytes in base64. So a resend writes the same bytes as the
 first send, even after a crash.

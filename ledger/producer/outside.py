@@ -39,7 +39,8 @@ CAUSE_CHARS_MAX = 1000
 
 
 class OutsideJob:
-    """One run of a job. Thread-safe. Each method returns once its fact is durable. Raises: as `Recorder.record`."""
+    """One run of an outside job. Thread-safe. Each method returns once its fact is durable. Raises: as
+    `Recorder.record`."""
 
     def __init__(
         self, recorder: Recorder, name: str, *, namespace: str, priority: int, labels: Mapping[str, str] | None,

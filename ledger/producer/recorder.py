@@ -46,8 +46,8 @@ class Recorded(NamedTuple):
 
 
 class Unacknowledged(OutcomeUnknown):
-    """The event may or may not be in the log. To settle this, call `Recorder.send_again(error.event)`: it safely sends
-    the same bytes under the same key. You may also stop trying; then nobody may rely on the fact."""
+    """The event may or may not be in the log. Call `Recorder.send_again(error.event)`: it safely sends the same bytes
+    under the same key. You may also stop trying; then nobody may rely on the fact."""
 
     def __init__(self, message: str, event: Event, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -17,8 +17,8 @@ from ledger.util.times import utc
 
 @dataclass(frozen=True, slots=True)
 class RegisterEvidence:
-    """A register and its record: position, writer and time. offset: None = no longer in the log. time_s: append time.
-    ce_time_s, skew: as in HistoryRecord."""
+    """A register and its record: position, writer and time. offset: None = the record is no longer in the log. time_s:
+    append time. ce_time_s, skew: as in HistoryRecord."""
 
     register: str
     offset: int | None
@@ -36,10 +36,10 @@ class RegisterEvidence:
 @dataclass(frozen=True, slots=True)
 class Explained:
     """The explanation of one job. published_state: of its published entry, "" = it has none. as_of: all records of the
-    partition below this offset are published. end: offset behind the job's last record; if as_of is smaller, the projector
-    is behind. failures: newest first. periodic: the policy of periodic savepoints in words, "" = none. instance: of the
-    runner, which holds the newest attempt, "" = unknown. differs: fields in which the published entry differs from the
-    folded one."""
+    partition below this offset are published. end: offset behind the job's last record; if as_of is smaller, the
+    projector is behind. failures: newest first. periodic: the policy of periodic savepoints in words, "" = none.
+    instance: the runner instance that holds the newest attempt, "" = unknown. differs: fields in which the published
+    entry differs from the folded one."""
 
     job_id: str
     state: str

@@ -60,9 +60,9 @@ def published_with_stamps(source: Source) -> tuple[Published, EntryProvenance]:
 
 @dataclass(frozen=True, slots=True)
 class LogSaid:
-    """entry: the fold of the log, None = the job is unknown or retired. differs: fields in which the published entry
-    differs. as_of: all records of the job's partition below this offset are published. end: of the partition. behind: the
-    number of offsets between the two."""
+    """The fold of the log for one job, compared with the published entry. entry: the folded entry, None = the job is
+    unknown or retired. differs: fields in which the published entry differs. as_of: all records of the job's partition
+    below this offset are published. end: of the partition. behind: the number of offsets from as_of to end."""
 
     entry: RecoveryEntry | None
     differs: tuple[str, ...]
@@ -72,7 +72,7 @@ class LogSaid:
 
 
 def compare_with_log(source: Source, job_id: str, view: Published) -> LogSaid:
-    """Folds the log for one job and compares. view: the published entries, read before."""
+    """The fold of the log for one job, compared with its published entry. view: the published entries, read before."""
     log = registers_of(source, job_id)
     as_of, end = view.as_of(job_id, log.partition), end_of(source, log.partition)
     folded = log.entry()

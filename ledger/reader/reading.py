@@ -65,7 +65,8 @@ class Source:
 
     @property
     def expiry_gaps(self) -> ExpiryGaps:
-        """Jobs that this source cannot answer for, because records of theirs expired; none for the present."""
+        """Jobs whose state this source does not know, because records of theirs expired; none for a source of the
+        present."""
         return NO_GAPS
 
     def partition_of(self, job_id: str) -> int:
@@ -75,16 +76,18 @@ class Source:
 
 
 class Tail:
-    """Reads topics from offset 0. partition: only this one of a topic with several; None = all."""
+    """A reader of topics from offset 0. partition: read only this one of a topic with several partitions; None =
+    all."""
 
     def __init__(self, source: Source, topics: Sequence[str], partition: int | None = None) -> None:
         self._source, self._topics = source, topics
         self._reader: Reader = source.log.reader(topics, partition)
 
     def to_end(self) -> Iterator[Sequence[Record]]:
-        """The records below the present high watermarks. Call it again for later ones.
+        """The records below the present high watermarks. Call it again for later records.
 
-        Raises: Unreachable if nothing moves for patience_s: an open transaction, or a broker that went away."""
+        Raises: Unreachable if no record arrives for patience_s: a transaction is open, or a broker does not answer.
+        """
         marks = self._reader.high_watermarks()
         clock, source = self._source.clock, self._source
         moved_at, before = clock.monotonic(), -1
@@ -130,7 +133,7 @@ def _standing(behind: Mapping[tuple[str, int], int], marks: Marks, patience_s: f
 
 
 def published(source: Source) -> Published:
-    """All of `ledger.recovery`, with the epoch filter applied."""
+    """The published entries: all of `ledger.recovery`, with the epoch filter applied."""
     view = Published(source.codec.decode)
     with Tail(source, [source.topics.recovery]) as tail:
         for records in tail.to_end():
@@ -140,7 +143,7 @@ def published(source: Source) -> Published:
 
 
 def entries_of(source: Source) -> Entries:
-    """job id -> entry of every job that is not retired; its `.recovery_set()` are those to bring back."""
+    """The entry of every job that is not retired, by job id; its `.recovery_set()` are those to bring back."""
     return published(source).entries
 
 
@@ -162,7 +165,7 @@ def jobs_in(source: Source, table: RegisterTable) -> Iterator[tuple[Job, int]]:
 
 @dataclass(frozen=True, slots=True)
 class RetiredJob:
-    """A retired job: only its result remains."""
+    """The result of a retired job, whose other registers are removed."""
 
     job_id: str
     state: str

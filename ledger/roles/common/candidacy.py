@@ -16,11 +16,11 @@ AWAY_S = 2.0  # no candidate for so long after releasing the lead, so that anoth
 
 
 class Candidacy:
-    """One instance's way into and out of leadership.
+    """The candidacy of one instance of a role: it gains, keeps and loses leadership.
 
-    epoch: of the term, 0 = it does not lead. terms: number of terms so far. waits_for: why it does not lead although it
-    could hold the lock, "" = no such reason. since: when it last began or ceased to lead, in seconds since the epoch.
-    forced: lead one term without the lock (decision 5).
+    epoch: of the term, 0 = the instance does not lead. terms: number of terms so far. waits_for: why the instance does
+    not lead although it could hold the lock, "" = no such reason. since: when it last began or ceased to lead, in
+    seconds since the epoch. forced: lead one term without the lock (decision 5).
     """
 
     def __init__(self, leadership: Leadership, clock: Clock, *, forced: bool = False) -> None:
@@ -35,7 +35,7 @@ class Candidacy:
         self._again_at = clock.monotonic()
 
     def may_lead(self) -> bool:
-        """Whether to take over now. Call it repeatedly; it never blocks."""
+        """Whether the instance may take over now. Call it repeatedly; it never blocks."""
         if self._clock.monotonic() < self._again_at:
             return False
         held = self._leadership.valid()
@@ -48,24 +48,25 @@ class Candidacy:
         return True
 
     def reason(self) -> str:
-        """Why leadership came here, for the claim."""
+        """Why this instance leads, for people who read its claim."""
         if self._kept_after:
             return f"the same leader after: {self._kept_after}"[:1000]
         return self._leadership.standing().because or "elected"
 
     def require_lease(self, doing: str) -> None:
-        """Raises: Fenced if the lease has ended."""
+        """Checks that the lease is still valid. doing: what the lease was needed for, for the error. Raises: Fenced if
+        it has ended."""
         if not self._leadership.valid():
             raise Fenced(f"the lease ended while {doing}")
 
     def became_leader(self, epoch: int) -> None:
-        """Notes the end of a successful take-over."""
+        """Records that this instance has taken over. epoch: the one that it claimed."""
         self.epoch, self.terms, self.waits_for, self._trying = epoch, self.terms + 1, "", False
         self.since, self._began_at = self._clock.time(), self._clock.monotonic()
 
     def step_down(self, error: Exception) -> None:
-        """Ends a term or a failed take-over. Keeps a valid lease for a new try, unless that is useless: the log cannot be
-        reached, or fences repeat. Then releases it. Never blocks."""
+        """Ends a term or a failed take-over. Keeps a valid lease for another take-over. Releases the lease if another
+        take-over is useless, because the log cannot be reached or fences repeat. Never blocks."""
         now, led, tried = self._clock.monotonic(), self.epoch > 0, self._trying
         self._stop_leading()
         if not (led or tried or (self._leadership.valid() and not self._forced)):

@@ -1,4 +1,4 @@
-"""Reads the log up to its true end, as every take-over does, and names what that waits for."""
+"""Reads the log up to its true end, as every take-over does, and names the partitions that are behind."""
 
 from __future__ import annotations
 

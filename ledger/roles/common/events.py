@@ -43,7 +43,8 @@ class EventFactory:
         self._sequence: Counter[tuple[str, int]] = Counter()
 
     def write(self, topic: str, partition: int, key: str, subject: str, kind: type, fact: Any) -> Event:
-        """An event. kind: the class of the fact. fact: None = a tombstone; its headers still name writer and time."""
+        """The event that writes a fact under a key. kind: the class of the fact. fact: None = a tombstone; its headers
+        still name writer and time."""
         self._sequence[topic, partition] += 1
         headers = self._envelope.headers(
             kind.__name__,

@@ -14,10 +14,12 @@ AGAIN_S = 30.0
 
 
 class LeaderlessAlarm:
-    """Call `look` about once a second, from a thread other than the role's own, which may hang in a call.
+    """Raises an alarm while no instance leads. Call `look` about once a second, from a thread other than the role's
+    own, which may hang in a call.
 
-    after_s: seconds without a leader before the first alarm. Another instance that holds the lock counts as leader. But if
-    this instance held the lock before and could not take over, the other one counts only after it held it for after_s.
+    after_s: seconds without a leader before the first alarm. Another instance that holds the lock counts as leader. If
+    this instance held the lock before and could not take over, another holder counts only once it has held the lock for
+    after_s.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class OwnClaims:
         self.again: set[int] = set()  # partitions where a claim was written again
 
     def note(self, record: Record) -> None:
-        """Notes a record of the topic if it is the tombstone of one of these claims."""
+        """Notes a record if it is the tombstone of one of this leader's claims. record: of the topic of the claims."""
         claim = self._claims.get((record.partition(), record.key() or b""))
         if claim is not None and record.value() is None:
             self._gone[claim.partition] = claim

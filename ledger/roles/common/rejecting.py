@@ -13,4 +13,5 @@ class RejectEvents(Protocol):
     def record(self, record: Record, reason: str) -> Event: ...
 
     def held(self, partition: int, key: bytes, value: bytes, offset: int, reason: str) -> Event:
-        """The event for a register's value, if its record of `ledger.events` is not at hand any more."""
+        """The event that rejects a register, from its key and value, if the record itself is no longer in memory.
+        partition, offset: of that record in `ledger.events`. reason: for people."""

@@ -19,7 +19,7 @@ def ignore_entry(_: RecoveryEntry) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class RoleTopics:
-    """Full names of the three topics."""
+    """Full names of the topics of facts, entries and rejects."""
 
     events: str
     recovery: str
@@ -45,14 +45,13 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class ProjectorSettings:
-    """restore_points, history: as in `core.fold.fold`. records_max: per poll; bounds a transaction too. commit_interval_s:
-    how long a leader gathers changes for one transaction. progress_interval_s: between two `~progress` records.
-    forget_after_s: a standby that was not at the end of the log for this long reads it from the start, since it may have
-    missed tombstones (half of delete.retention.ms). collect_unadmitted_after_s: registers of a job id without a spec are
-    removed so long after this leader saw them. result_retention_s: None = results are kept for ever.
-    housekeeping_interval_s: between two removals. record_bytes_max: the largest value of a record. A spec may take half of
-    it, so that its entry fits.
-    """
+    """The settings of a projector. restore_points, history: as in `core.fold.fold`. records_max: records per poll;
+    bounds a transaction too. commit_interval_s: how long a leader gathers changes for one transaction.
+    progress_interval_s: between two `~progress` records. forget_after_s: a standby that was not at the end of the log
+    for this long reads it from the start, since it may have missed tombstones (half of delete.retention.ms).
+    collect_unadmitted_after_s: registers of a job id without a spec are removed so long after this leader saw them.
+    result_retention_s: None = results are kept for ever. housekeeping_interval_s: between two removals.
+    record_bytes_max: the largest value of a record. A spec may take half of it, so that the job's entry fits."""
 
     restore_points: int = RESTORE_POINTS
     history: int = HISTORY

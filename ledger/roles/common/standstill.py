@@ -16,7 +16,7 @@ PATIENCE_S = 20.0  # twice the time after which a broker aborts a transaction th
 
 
 class Standstill:
-    """Watches the reader of one term."""
+    """Detects that the reader of one term can no longer reach the end of the log."""
 
     def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader, self._clock = reader, clock

@@ -18,7 +18,8 @@ from ledger.roles.common.rejecting import RejectEvents
 
 
 class Admission:
-    """One leader's memory of jobs that are not live yet, or no longer."""
+    """The memory of one leader: specs that it admits or refuses, jobs without an admitted spec, results that may
+    expire."""
 
     def __init__(
         self, events_topic: str, codec: Codec, clock: Clock, rejects: RejectEvents,

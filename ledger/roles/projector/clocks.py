@@ -11,8 +11,8 @@ from ledger.roles.projector.stalls import StallTimes
 
 
 class LeaderClocks:
-    """When restarts are due, when running jobs stall, when savepoints are due. One leader's clocks; a successor begins with
-    new ones and takes the stamps over from the published entries."""
+    """Stamps times on entries: when restarts are due, when running jobs stall, when savepoints are due. Each leader
+    begins with new clocks and takes the stamps over from the published entries."""
 
     def __init__(self) -> None:
         self._clocks = DueTimes(), StallTimes(), SavepointTimes()

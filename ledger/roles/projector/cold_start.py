@@ -1,8 +1,8 @@
 """The start position of a projector: the beginning of the topics, or the end of a snapshot.
 
-Starting from a snapshot equals a standby that was last caught up when the snapshot was taken; the same age limit holds.
-A snapshot that is too old is refused, since tombstones written after it may be gone. The age of the snapshot counts as time
-in which the projector was not at the end of the log (`ProjectorSettings.forget_after_s`).
+A projector that starts from a snapshot counts as a standby that was last at the end of the log when the snapshot was
+made. `ProjectorSettings.forget_after_s` limits how long that may be ago: a snapshot that is older is refused, since
+tombstones written after it may be gone.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def from_the_log() -> Mapping[TopicPartition, StartSnapshot]:
 
 
 class StartPosition(NamedTuple):
-    """begin: start offsets of the topics. records: to apply before, one run for each partition. age_s: of the oldest
-    snapshot that is used, 0 = none is used."""
+    """The start position of a projector. begin: start offsets of the topics. records: the snapshots' records to apply
+    before, one run for each partition. age_s: of the oldest snapshot that is used, in seconds; 0 = none is used."""
 
     begin: Marks = NOWHERE
     records: Sequence[Sequence[Record]] = ()
@@ -45,9 +45,10 @@ class StartPosition(NamedTuple):
 
 
 def begun(cold_start: ColdStart, age_max_s: float, clock: Clock) -> StartPosition:
-    """The start position. A partition whose snapshot is unusable is read from the log, with a warning.
+    """The start position of a projector. A partition whose snapshot is unusable is read from the log, with a warning.
 
-    age_max_s: an older snapshot is refused, since registers that were tombstoned after it might come back."""
+    age_max_s: a snapshot that is older is refused, since registers that were tombstoned after it might come back.
+    """
     try:
         offered = cold_start()
     except LedgerError as error:

@@ -15,16 +15,18 @@ class _Waiting(NamedTuple):
 
 
 class DueTimes:
-    """Stamps `due_at` and `due` on entries. `due_at` is stamped once for each (next_attempt, restart_delay_s), and the next
-    leader takes it over. `due` is set when that time passes, or restart_delay_s after this leader first saw the entry,
-    whichever is first: a wrong clock cannot delay a job. It is never unset for that pair."""
+    """Stamps `due_at` and `due` on entries. `due_at` is stamped once for each (next_attempt, restart_delay_s), and the
+    next leader keeps that stamp. `due` is set when that time passes, or restart_delay_s after this leader first saw the
+    entry, whichever is first: a wrong clock cannot delay a job. `due` is never unset for the same (next_attempt,
+    restart_delay_s)."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
         self._alarms = Alarms()
 
     def stamp(self, entry: RecoveryEntry, before: RecoveryEntry | None, time_s: float, now: float) -> RecoveryEntry:
-        """time_s: seconds since the epoch. now: monotonic seconds. before: the last effective entry of the job."""
+        """The entry with `due_at` and `due`. time_s: seconds since the epoch. now: monotonic seconds. before: the last
+        effective entry of the job, None = there is none."""
         if entry.next_attempt == 0:
             self._waiting.pop(entry.job_id, None)
             return entry

@@ -1,8 +1,8 @@
 """The projector: folds `ledger.events` into `ledger.recovery`, under one leader at a time.
 
 Every instance is a hot standby. The lock is advice, the epoch is law: a leader claims a new epoch in the log before it
-publishes, compares with what really lies in the topic, and tails its own output (`term`). On any fence or indefinite
-error it drops its writer and proves its leadership anew (`candidacy`); no job is touched by that. Source:
+publishes, compares its entries with the records in the topic, and reads back what it has written (`term`). On any fence
+or indefinite error it drops its writer and must take over again (`candidacy`); this affects no job. Source:
 docs/ARCHITECTURE.md.
 """
 
@@ -35,7 +35,7 @@ log = structlog.get_logger(ROLE)
 
 
 class Projector:
-    """One instance of the role. Call `step` for ever (or `run`)."""
+    """One instance of the projector, leader or standby. Call `run`, or `step` again and again."""
 
     def __init__(
         self, parts: Parts, rejects: RejectEvents, settings: ProjectorSettings, on_entry: EntryListener = ignore_entry,
@@ -54,7 +54,7 @@ class Projector:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the term; 0 while standing by."""
+        """The epoch of the term; 0 = a standby."""
         return self._term.epoch if self._term else 0
 
     def run(self, stopped: Callable[[], bool]) -> None:
@@ -65,7 +65,7 @@ class Projector:
         self._reader.close()
 
     def step(self) -> None:
-        """Reads what has come; a leader publishes it, a standby tries to lead."""
+        """Reads new records. Then a leader publishes the changed entries, and a standby tries to become the leader."""
         try:
             self._read()
             if self._term is not None:
@@ -196,7 +196,8 @@ class Projector:
         return max([0, *self.published.claimed.values(), *in_records])
 
     def step_down(self, error: Exception) -> None:
-        """Drops the writer and leads no more; what was read stays. The next step may lead again if the lease is ours."""
+        """Drops the writer and becomes a standby; the records that were read stay. A later `step` may take over
+        again."""
         self.candidacy.step_down(error)
         self._drop_term(str(error))
 

@@ -19,9 +19,9 @@ class SavepointTimes:
     """Stamps `savepoint_at` and `savepoint_due` on entries of jobs that want periodic savepoints.
 
     `savepoint_at` is stamped once for each savepoint_key, which names the next request and the savepoint before it. The
-    next leader takes it over, so that no leader counts from zero again. `savepoint_due` is set when that time passes, or
-    once this leader itself has waited as long: a wrong clock cannot delay it. It is never unset for a key; after the
-    request, or after another savepoint, the key is another one.
+    next leader keeps that stamp, so that no leader counts from zero again. `savepoint_due` is set when that time
+    passes, or once this leader itself has waited as long: a wrong clock cannot delay it. `savepoint_due` is never unset
+    for the same key; the request, or another savepoint, changes the key.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,8 @@ class SavepointTimes:
         self._alarms = Alarms()
 
     def stamp(self, entry: RecoveryEntry, before: RecoveryEntry | None, time_s: float, now: float) -> RecoveryEntry:
-        """time_s: seconds since the epoch. now: monotonic seconds. before: the last effective entry of the job."""
+        """The entry with `savepoint_at` and `savepoint_due`. time_s: seconds since the epoch. now: monotonic seconds.
+        before: the last effective entry of the job, None = there is none."""
         policy, ask = entry.savepoint_policy, parse(entry.next_ask)
         if policy is None or ask is None:
             self._waiting.pop(entry.job_id, None)

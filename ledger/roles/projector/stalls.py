@@ -29,7 +29,8 @@ class StallTimes:
         self._heap: list[tuple[float, str]] = []
 
     def stamp(self, entry: RecoveryEntry, before: RecoveryEntry | None, time_s: float, now: float) -> RecoveryEntry:
-        """time_s: seconds since the epoch. now: monotonic seconds. before: the last effective entry of the job."""
+        """The entry with `stalls_at` and `stalled`. time_s: seconds since the epoch. now: monotonic seconds. before:
+        the last effective entry of the job, None = there is none."""
         policy = entry.stall_policy
         if policy is None:
             self._watched.pop(entry.job_id, None)

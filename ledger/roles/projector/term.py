@@ -92,10 +92,10 @@ class ProjectorTerm:
         self._admission.submitted_at(job_id, digest, time_s)
 
     def tail(self, record: Record) -> list[tuple[str, int]]:
-        """Checks a record of ledger.recovery. Returns the jobs (with partitions) whose entries must be written again.
+        """The jobs (with partitions) whose entries must be written again, because of this record of ledger.recovery.
 
-        Log compaction keeps a record that readers drop and removes the good one before it, so the leader writes the good
-        one again at once. Raises: Fenced if a higher epoch is claimed.
+        Log compaction keeps a record that readers drop and removes the good one before it, so the leader writes the
+        good one again at once. Raises: Fenced if a higher epoch is claimed.
         """
         key, partition = record.key(), record.partition()
         if key is None or key == NOOP_KEY.encode():

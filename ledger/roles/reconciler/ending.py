@@ -42,7 +42,7 @@ def request_savepoints(flow: JobFlow, n: int, asks: tuple[str, ...]) -> Flow:
 
 
 def want_savepoint(flow: JobFlow, order: WantSavepoint) -> Flow:
-    """Every leader writes the same register with the same value for one order."""
+    """Writes a periodic savepoint request to the log. Every leader writes the same register and value for one order."""
     log.info("savepoint_wanted", job=flow.entry.job_id, attempt=order.n, ask=order.ask)
     failpoints.hit("savepoint.unasked")
     yield from flow.write((Ask(order.ask), SavepointAsked(order.reason, "the ledger")))
@@ -50,7 +50,8 @@ def want_savepoint(flow: JobFlow, order: WantSavepoint) -> Flow:
 
 
 def dispose(flow: JobFlow, points: tuple[RestorePoint, ...]) -> Flow:
-    """Deletes disposed savepoints. Their disposal is in the log already, so a flow that ends early begins anew."""
+    """Deletes disposed savepoints. Their disposal is in the log already, so the next pass repeats a flow that ends
+    early."""
     entry, memory = flow.entry, flow.memory
     outcome = yield from perform(DisposeTask(**flow.target, savepoints=points))
     memory.trouble = ""
@@ -81,13 +82,13 @@ def stop_stalled(flow: JobFlow, n: int) -> Flow:
 
 
 def give_up(flow: JobFlow, n: int) -> Flow:
-    """Records an attempt as lost, as an operator has forced it."""
+    """Records an attempt as lost, because an operator forced it."""
     reason = flow.entry.intent.reason if flow.entry.intent else ""
     yield from flow.write(flow.end(n, Outcome.LOST, f"given up by force: {reason}"))
 
 
 def close(flow: JobFlow, n: int, outcome: Outcome, forced: bool) -> Flow:
-    """Ends an attempt that is not to start any more. forced: without its runner."""
+    """Ends an attempt that must not start any more. forced: without asking its runner."""
     new = [] if forced else (yield from flow.fence(n))
     if new is None and given_up(flow.entry):
         new, flow.memory.trouble = [], ""
@@ -98,8 +99,8 @@ def close(flow: JobFlow, n: int, outcome: Outcome, forced: bool) -> Flow:
 
 
 def retire(flow: JobFlow, forced: bool) -> Flow:
-    """Retires a job without running attempts: deletes blobs and checkpoints, then writes `result` and all tombstones in one
-    transaction. Savepoints stay until somebody disposes of them."""
+    """Retires a job without running attempts: deletes blobs and checkpoints, then writes `result` and all tombstones in
+    one transaction. Savepoints stay until somebody disposes of them. forced: without asking the job's runner."""
     entry = flow.entry
     dispose = entry.checkpoint_retention is CheckpointRetention.DELETE
     going = entry.checkpoints if dispose else ()

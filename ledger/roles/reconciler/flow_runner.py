@@ -16,9 +16,10 @@ log = structlog.get_logger("reconciler")
 
 
 class FlowRunner:
-    """commit: writes events in one transaction and returns their offsets. submit: hands out tasks.
+    """Runs the flows of one term. commit: writes events in one transaction and returns their offsets. submit: hands
+    tasks to the executor.
 
-    starting: job id -> attempt, for the flows that start one.
+    starting: job id -> attempt, for the flows that start an attempt.
     """
 
     def __init__(

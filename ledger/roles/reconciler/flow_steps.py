@@ -1,8 +1,8 @@
-"""The parts of flows: the steps that several of them share, and what they remember.
+"""The steps that several flows share, and the memory of a flow's job.
 
-A flow yields a `Task` (performed elsewhere; it continues with the TaskOutcome) or a list of `Event`s (committed in the
-next transaction; it continues with their offsets). A flow that ends early, or dies with its process, leaves nothing that
-the next pass cannot judge: facts are in the log, fences and starts are durable at the runner.
+A flow yields a `Task` (performed elsewhere; the flow continues with the TaskOutcome) or a list of `Event`s (committed
+in the next transaction; the flow continues with their offsets). A flow that ends early, or dies with its process,
+leaves nothing that the next pass cannot judge: facts are in the log, fences and starts are durable at the runner.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class FlowContext:
 
 @dataclass(frozen=True, slots=True)
 class JobFlow:
-    """One job in a flow, with the steps that several flows take. Flows are functions of it (`starting`, `ending`)."""
+    """One job in a flow, with the steps that several flows share. Each flow is a function of a JobFlow (`starting`,
+    `ending`)."""
 
     context: FlowContext
     entry: RecoveryEntry
@@ -87,7 +88,8 @@ class JobFlow:
         return {"runner": self.entry.runner, "job_id": self.entry.job_id, "instance": self.memory.report.instance}
 
     def settle(self, n: int) -> Flow:
-        """Puts all that the runner knows of attempt n on the log, and notes the end of the log once there is no more."""
+        """Fences attempt n and relays the runner's events. If there are none, notes the end of the log: the attempt is
+        settled once the entry reaches that end."""
         new = yield from self.fence(n)
         if new is None:
             return
@@ -99,7 +101,8 @@ class JobFlow:
             self.memory.settled.setdefault(n, self.context.end_of_log(self.entry.partition))
 
     def fenced_end(self, n: int, outcome: Outcome, cause: str, lost: bool = False) -> Flow:
-        """Fences n, relays what is left, and records the end of an attempt that never ran, or whose end is lost."""
+        """Fences n, relays the runner's events, and records the end of an attempt that never ran, or whose end is
+        lost."""
         new = yield from self.fence(n)
         if new is None:
             return
@@ -110,7 +113,8 @@ class JobFlow:
             yield from self.write(self.end(n, outcome, cause))
 
     def fence(self, n: int) -> Generator[Task[Any], Any, list[RunnerEvent] | None]:
-        """The runner's events that this reconciler has not relayed yet; None if the runner did not answer."""
+        """Fences the attempts up to n. Returns the runner's events that this reconciler has not relayed yet; None if
+        the runner did not answer."""
         outcome = yield from perform(FenceTask(**self.target, n=n))
         self.note_trouble(n, "fenced", outcome)
         if outcome.answer is None:
@@ -120,7 +124,7 @@ class JobFlow:
         return [event for event in outcome.answer if event.key not in known and _is_of(event, self.entry.job_id)]
 
     def note_trouble(self, n: int, what: str, outcome: TaskOutcome[Any]) -> None:
-        """People read of a job that its runner keeps waiting, whatever the job's state."""
+        """Notes, for people, that the runner keeps the job waiting, whatever the job's state."""
         self.memory.trouble = "" if outcome.done else f"attempt {n} can't be {what}: {outcome.reason}"
 
     def relay(self, new: Sequence[RunnerEvent]) -> Flow:

@@ -25,7 +25,8 @@ class Instances:
         self.reached: dict[str, str] = {}
 
     def see(self, answered: Mapping[str, str]) -> None:
-        """answered: runner -> the instance that just answered, "" = it has none."""
+        """Notes the instances that answered; warns if an instance changed. answered: runner -> instance, "" = it has
+        none."""
         for runner, instance in answered.items():
             known = self.reached.get(runner)
             if not instance or instance == known:

@@ -1,7 +1,7 @@
-"""Orphans are jobs that a runner runs or remembers and that have no entry. They are stopped with a record, then forgotten.
+"""Orphans: jobs without an entry that a runner runs or remembers. They are stopped with a record, then forgotten.
 
-Nothing is done before the records are read that were in the log when the orphan was first seen: its entry may be among
-them.
+The reconciler acts on an orphan only after it has read all records that were in the log when it first saw the orphan:
+the orphan's entry may be among them.
 """
 
 from __future__ import annotations

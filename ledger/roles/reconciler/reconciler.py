@@ -1,8 +1,8 @@
-"""The reconciler: observes, decides, acts. It restarts jobs from their checkpoints and retires the finished ones.
+"""The reconciler: restarts jobs from their checkpoints and retires the finished ones.
 
-Level-based: after each batch of the recovery stream, and at intervals, one pass goes over the whole set. Elected like the
-projector, with epochs of its own in `ledger.events`. Its claim there is a barrier: it plans only from entries that are at
-or past it (`term`). Source: docs/ARCHITECTURE.md.
+It is level-based: after each batch of the recovery stream, and at intervals, one pass goes over all jobs. It is elected
+like the projector, with epochs of its own in `ledger.events`. Its claim there is a barrier: it plans only from entries
+that are at or past the claim (`term`). Source: docs/ARCHITECTURE.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger(ROLE)
 
 
 class Reconciler:
-    """One instance of the role. Call `step` for ever (or `run`)."""
+    """One instance of the reconciler, leader or standby. Call `run`, or `step` again and again."""
 
     def __init__(
         self, parts: Parts, runners: Mapping[str, Runner], stream: RecoveryStream, executor: Executor,
@@ -44,12 +44,12 @@ class Reconciler:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the term; 0 while standing by."""
+        """The epoch of the term; 0 = a standby."""
         return self._term.epoch if self._term else 0
 
     @property
     def waits(self) -> dict[str, str]:
-        """job id -> what it waits for; nothing while standing by."""
+        """job id -> what the job waits for; {} = a standby, or no job waits."""
         return self._term.waits if self._term else {}
 
     @property
@@ -65,7 +65,7 @@ class Reconciler:
         self._executor.close()
 
     def step(self) -> None:
-        """Leads, takes over, or waits for a tick."""
+        """Makes one step of a leader's term. A standby takes over if it may, or waits for tick_s."""
         try:
             if self._term is not None:
                 self._term.step()
@@ -105,7 +105,8 @@ class Reconciler:
         log.info("leads", epoch=epoch)
 
     def step_down(self, error: Exception) -> None:
-        """Leads no more. Flows are dropped where they are: the next leader judges anew from log and runners."""
+        """Ends the term and becomes a standby. All flows end at once: the next leader judges each job anew from log and
+        runners."""
         self.candidacy.step_down(error)
         self._drop_term(str(error))
 

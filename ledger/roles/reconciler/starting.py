@@ -31,7 +31,7 @@ log = structlog.get_logger("reconciler")
 
 
 def verify(flow: JobFlow, n: int, points: tuple[RestorePoint, ...]) -> Flow:
-    """Asks the runner about restore points of a region's start. The answers count for the next start alone."""
+    """Asks the runner to verify restore points for a region's start. The answers count for the next start alone."""
     entry, memory = flow.entry, flow.memory
     elsewhere = stored_elsewhere(points, entry, memory.report)
     outcome = yield from perform(VerifyTask(**flow.target, n=n, restore_points=points, elsewhere=elsewhere))

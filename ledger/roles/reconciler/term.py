@@ -1,4 +1,4 @@
-"""One reconciler's time as leader: from its claim to a fence, it reads the recovery set, plans, and acts."""
+"""One term of a leading reconciler, from its claim to a fence: it reads the recovery set, plans, and acts."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ Observe = Callable[[Callable[[str, LedgerError], None]], Mapping[str, Observatio
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerSettings:
-    """tick_s: how long one step waits for news. observe_interval_s: from one pass to the next without news. starts_max:
-    starts a pass. pools: slots that jobs share. put_off_s: how long a job whose start failed lets the others of its pool go
-    first. replaced_after_s: how long a job must run before the job that it replaces is canceled, unless it completes a
-    checkpoint earlier. records_max: per poll."""
+    """The settings of a reconciler. tick_s: how long one step waits for new records. observe_interval_s: from one pass
+    to the next without new records. starts_max: starts in one pass. pools: slots that jobs share. put_off_s: how long a
+    job whose start failed lets the other jobs of its pool start first. replaced_after_s: how long a job must run before
+    the job that it replaces is canceled, unless it completes a checkpoint earlier. records_max: per poll."""
 
     tick_s: float = 0.1
     observe_interval_s: float = 1.0
@@ -92,8 +92,8 @@ class ReconcilerTerm:
         self.waits: dict[str, str] = {}
 
     def claim(self, reason: str) -> None:
-        """Claims the epoch on every partition, as a barrier for planning, and begins the recovery stream anew. reason: why
-        leadership came here. Raises: Fenced, Unreachable, TemporaryError."""
+        """Claims the epoch on every partition, as a barrier for planning, and begins the recovery stream anew. reason:
+        why this instance leads. Raises: Fenced, Unreachable, TemporaryError."""
         self._instances.see(observed_from(self._observe(lambda *_: None)).instances)
         claims = self._factory.claims(self._topic, self._writer_name, reason, self._instances.reached)
         self.barrier = dict(enumerate(self._commit(claims)))
@@ -102,7 +102,8 @@ class ReconcilerTerm:
         self._standstill = Standstill(self._claims.reader, self._clock)
 
     def step(self) -> None:
-        """Takes the news; makes a pass if there is any, or if it is time. Raises: Fenced, Unreachable, TemporaryError."""
+        """Takes new records; makes a pass if there are any, or if it is time. Raises: Fenced, Unreachable,
+        TemporaryError."""
         self._candidacy.require_lease("leading")
         records = self._stream.take(self._settings.tick_s)
         for record in records:
@@ -123,7 +124,7 @@ class ReconcilerTerm:
             self._pass()
 
     def close(self) -> None:
-        """Drops all flows where they are. Raises nothing."""
+        """Ends all flows where they are. Raises nothing."""
         self._note({})
         self._writer.close()
         self._claims.reader.close()
