@@ -37,7 +37,7 @@ VALUE_BYTES_MAX = 1 << 20
 
 
 class Audit:
-    """The Faust application and its state. settings: as loaded."""
+    """The Faust application of the audit, and its state. settings: the loaded settings of the consumer."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.rules = settings, Rules(settings.rules)
@@ -76,7 +76,8 @@ class Audit:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def watch(self, stream: Any) -> None:
-        """Judges all records of the stream. Any error ends the process; Faust would continue with the next record."""
+        """Checks all records of the stream by the rules. Any error ends the process; Faust would continue with the next
+        record."""
         async for event in stream.events():
             self.busy = True
             try:
@@ -195,7 +196,8 @@ def _headers(headers: Any) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code. 2: a setting is wrong or a topic is missing; stderr explains what to do."""
+    """Runs the audit, or with the argument `topics` creates its topics. Returns the exit code; 2 = a setting is wrong
+    or a topic is missing, and stderr explains what to do."""
     if arguments not in ([], ["topics"]):
         print("usage: python -m consumers.audit [topics]", file=sys.stderr)
         return 2

@@ -122,7 +122,8 @@ def _compacted(
 def read_archive(where: str, topic: str) -> Iterator[tuple[RecordPosition, str]]:
     """Position and event id of every sealed record. An object that no manifest names is not part of the archive.
 
-    Raises: Unreadable."""
+    Raises: Unreadable if an object or the archive can't be read.
+    """
     objects = Objects(where)
     for file in files(objects, topic):
         try:
@@ -138,7 +139,8 @@ def read_archive(where: str, topic: str) -> Iterator[tuple[RecordPosition, str]]
 def read_log(bootstrap: str, topic: str) -> dict[RecordPosition, str]:
     """Maps the position of every committed record, up to the end at the time of the call, to its event id.
 
-    Raises: Unreadable."""
+    Raises: Unreadable if the log can't be read.
+    """
     setup = {"bootstrap.servers": bootstrap, "group.id": "completeness", "enable.auto.commit": False}
     consumer = Consumer({**setup, "isolation.level": "read_committed"})
     try:

@@ -34,7 +34,8 @@ FACTS: Mapping[str, str] = {
 
 
 class Key(NamedTuple):
-    """job: "" for one of the ledger's own keys. n: the attempt or the revision; 0 if the register has none."""
+    """A parsed key. job: the job id, "" for a key of the ledger itself. n: the attempt or the revision; 0 if the
+    register has none."""
 
     job: str
     register: str
@@ -42,7 +43,7 @@ class Key(NamedTuple):
 
 
 def parse(key: bytes | None) -> Key | None:
-    """The parsed key; None if it does not match the grammar."""
+    """The parsed key of a record; None if the key does not match the grammar."""
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:

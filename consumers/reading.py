@@ -18,14 +18,14 @@ PATIENCE_S = 30.0
 
 
 class Unreadable(NamedTuple):
-    """Replaces a value that could not be decoded, at its position in the stream."""
+    """A value that could not be decoded; it stands at the position of that value in the stream."""
 
     error: str
 
 
 class KeepingTopic(Topic):
-    """A topic that passes undecodable records to the agent, at their position, so that it can reject them. Faust itself
-    would acknowledge such a record and end the agent."""
+    """A topic that passes undecodable records to the agent, at their position, so that the agent can reject them. Faust
+    itself would acknowledge such a record and end the agent."""
 
     async def on_decode_error(self, exc: Exception, message: Any) -> None:
         event = self._create_event(message.key, Unreadable(str(exc)[:500]), message.headers, message=message)
@@ -39,7 +39,7 @@ class KeepingTopic(Topic):
 
 
 class ReaderThread(driver.AIOKafkaConsumerThread):
-    """Corrects two behaviours that have no setting.
+    """Faust's consumer thread, with two behaviours corrected that have no setting.
 
     First, Faust reads uncommitted records unless it writes in transactions itself. Aborted records would count as
     facts. Second, aiokafka can't pass a record with a header whose name is not UTF-8. It raises at each attempt, and

@@ -57,8 +57,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One record. time_s: append time, in seconds since the epoch. value: the raw bytes. fields: the decoded value;
-    None for a tombstone or an unreadable value. headers: if a name occurs several times, the first."""
+    """A record that the rules judge. time_s: append time, in seconds since the epoch. value: the raw bytes. fields: the
+    decoded value; None for a tombstone or an unreadable value. headers: if a name occurs several times, the first."""
 
     topic: str
     partition: int
@@ -81,7 +81,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation of a rule by an event. id: every copy of a resent record gives the same id."""
+    """A violation of a rule by an event. id: the same for every copy of a resent record."""
 
     id: str
     rule: str
@@ -135,10 +135,12 @@ class Rules:
         self._waiting: Table[tuple[bytes, int], _Line] = Table("gaps", limit, forgotten)  # sources with a missing number
 
     def judge(self, seen: Seen, now_s: float) -> list[Finding]:
-        """The findings that this record causes. now_s: the time of reading. Idempotent: a record at or below a judged
-        offset causes no finding, and neither does a resend (the same event id and the same bytes).
+        """The findings that this record causes. now_s: the time of reading, in seconds since the epoch. Idempotent: a
+        record at or below a judged offset causes no finding, and neither does a resend (the same event id and the same
+        bytes).
 
-        Order: within a partition, by offset."""
+        Order: within a partition, by offset.
+        """
         known = self._partitions.get(seen.partition)
         if known is not None and seen.offset <= known.offset:
             return []
@@ -165,8 +167,8 @@ class Rules:
         return found + list(self._restarts(seen))
 
     def tick(self, now_s: float) -> list[Finding]:
-        """The findings about numbers whose grace period is over. Call it once all records are read. now_s: by the same
-        kind of clock as the append times."""
+        """The findings about missing numbers whose grace period is over. Call it once all records are read. now_s: by
+        the same kind of clock as the append times."""
         return list(self._settle(now_s, now_s))
 
     # -- the rules -----------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Unreadable(Exception):
 
 
 class File(NamedTuple):
-    """A Parquet file of one partition's records."""
+    """A Parquet file with records of one partition, and the digest that was sealed."""
 
     partition: int
     name: str

@@ -112,7 +112,7 @@ KNOWN = frozenset({**_OWN, **_OF_RULES})
 
 
 def load(environ: Mapping[str, str]) -> Settings:
-    """The settings from environment, file and defaults. Raises: BadSetting."""
+    """The settings from environment, file and defaults. Raises: BadSetting if a setting is wrong."""
     given: dict[str, tuple[Any, str]] = {}
     if path := environ.get("AUDIT_CONFIG"):
         given |= {name: (value, f"{name} in {path}") for name, value in _file(path).items()}

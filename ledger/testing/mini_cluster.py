@@ -83,13 +83,14 @@ class MiniCluster:
             self.step()
 
     def kill(self, role: str) -> None:
-        """The process of a role ("projector" or "reconciler") ends at once, as by SIGKILL, and so does its lease. The log
-        keeps what it committed; nobody leads until `start`."""
+        """Ends the process of a role ("projector" or "reconciler") at once, as by SIGKILL, and its lease with it. The
+        log keeps the records that the process committed; the role has no leader until `start`."""
         del self._roles[role]
         self.adapters.elections[role].end_lease()
 
     def start(self, role: str) -> None:
-        """Starts a new process of a role, which becomes leader with its next steps. Raises: ValueError if one runs."""
+        """Starts a new process of a role, which becomes leader with its next steps. Raises: ValueError if a process of
+        the role runs."""
         if role in self._roles:
             raise ValueError(f"a {role} runs already: kill it first")
         parts = self._parts(role)

@@ -1,5 +1,5 @@
-"""Anchors in a file, for `anchoring`. The file is read first, and only chains that extend their last anchor are
-appended. Only one process at a time may write a file, such as a cron job."""
+"""Anchors in a file, for `anchoring`, which reads the file first and appends only anchors of chains that extend their
+last anchor. Only one process at a time may write a file, such as a cron job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AnchorFile:
         anchors.append(self._path, [anchor])
 
     def give_up(self, key: bytes, reason: str) -> None:
-        """Raises: UsageError. Anchors in a file can't be given up: begin another file."""
+        """Always raises UsageError: anchors in a file can't be given up. Begin another file instead."""
         raise UsageError(f"Anchors of {key.decode()} in {self._path} can't be given up ({reason}). Begin another file.")
 
     def close(self) -> None:

@@ -28,9 +28,9 @@ _TEXT_MAX = 1000
 
 
 class Posted(NamedTuple):
-    """A record of the topic. key: the raw bytes. chain, where: its key and its position, for people. time_s: append
-    time, seconds since the epoch. anchor is None for a tombstone (given_up: who and why) and for a record that is no
-    anchor (problem: why)."""
+    """A record of the topic of anchors. key: the raw bytes. chain, where: the key and the position of the record, for
+    people. time_s: append time, seconds since the epoch. anchor: None for a tombstone (given_up: who and why) and for a
+    record that is no anchor (problem: why)."""
 
     key: bytes
     chain: str
@@ -43,7 +43,8 @@ class Posted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnchorTopicState:
-    """The state of the whole topic. unreadable, given_up: for people."""
+    """The state of the topic of anchors. kept: the anchors that count. unreadable: the records that are no anchors, for
+    people. given_up: the tombstones, for people."""
 
     kept: tuple[AnchorRecord, ...]
     unreadable: tuple[str, ...]
@@ -51,8 +52,8 @@ class AnchorTopicState:
 
 
 class AnchorTopic:
-    """Reads and writes the topic of anchors. sender: made when it is first needed. writer: identifies this instance in
-    `ce_source`."""
+    """Reads and writes the topic of anchors. sender: returns the Sender; called at the first write. writer: identifies
+    this instance in `ce_source`."""
 
     def __init__(
         self, topic: str, log: EventLog, sender: Callable[[], Sender], envelope: Envelope, clock: Clock, *,
@@ -81,7 +82,8 @@ class AnchorTopic:
         self._send(chain_of(anchor.head).encode(), anchors.encode(anchor))
 
     def give_up(self, key: bytes, reason: str) -> None:
-        """Gives up the anchors under a key: they no longer count. Raises: as `write`."""
+        """Writes a tombstone for a key, so that earlier anchors under the key no longer count. reason: for people.
+        Raises: as `write`."""
         self._send(key, None, ((REASON, reason.encode()),))
 
     def close(self) -> None:
@@ -143,8 +145,8 @@ class AnchorTopic:
 
 
 def standing(posted: Iterable[Posted]) -> AnchorTopicState:
-    """The anchors that count. posted: all records, in order. A tombstone removes the earlier anchors of its key, and is
-    reported."""
+    """The state of the topic of anchors. posted: all records of the topic, in order. A tombstone removes the earlier
+    anchors of its key, and is reported."""
     chains: dict[bytes, list[Posted]] = {}
     given_up = []
     for one in posted:

@@ -35,8 +35,8 @@ class AnchorStore(Protocol):
 
 
 class NotAnchored(LedgerError):
-    """The archive, or the topic of anchors, is not what it was: `jobledger audit verify` shows more. Do not continue
-    before you know who changed it."""
+    """A chain does not extend its last anchor, so somebody altered the archive or the anchors. `jobledger audit verify`
+    shows more. Do not continue before you know who made the change."""
 
 
 @dataclass(slots=True)
@@ -54,8 +54,9 @@ class _Chain:
 
 class Anchoring:
     """Anchors the chains of one archive. topic: the store of the anchors, a topic or a file. tps: partitions to anchor,
-    besides those that are anchored already. why_not: as in `archive.format.anchor.judge`. An anchor that does not count
-    is reported and overwritten. Anchors of `signer` must count."""
+    besides those that are anchored already. signer: signs new anchors, None = they are not signed; the signer's own
+    anchors must count. why_not: as in `archive.format.anchor.judge`. An anchor that does not count is reported and
+    overwritten."""
 
     def __init__(
         self, archive: Archive, topic: AnchorStore, tps: Callable[[], Iterable[TopicPartition]],
@@ -102,7 +103,7 @@ class Anchoring:
         return written
 
     def begin_anew(self, reason: str) -> list[Anchor]:
-        """Gives up all anchors in the topic, and anchors the chains as they are. Raises: as `step`."""
+        """Gives up all anchors in the topic, and returns new anchors of the chains as they are. Raises: as `step`."""
         self._take(self._topic.read())
         for key in sorted(self._keys):
             self._topic.give_up(key, reason)

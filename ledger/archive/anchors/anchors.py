@@ -33,9 +33,10 @@ def made(head: Head, signer: Signer | None = None) -> Anchor:
 
 
 def append(path: Path, kept: Iterable[Anchor]) -> None:
-    """Appends anchors durably, each on a line of its own, whatever the file ends with.
+    """Appends anchors durably, one on each line, even if the file ends within a line.
 
-    Raises: ConfigError if the file can't be written."""
+    Raises: ConfigError if the file can't be written.
+    """
     lines = b"".join(anchors.encode(anchor) + b"\n" for anchor in kept)
     try:
         new = not path.exists()
@@ -54,7 +55,7 @@ def append(path: Path, kept: Iterable[Anchor]) -> None:
 
 def read(path: Path) -> list[AnchorRecord]:
     """The anchors in a file. Raises: UsageError if there is no such file, or a line is not an anchor. No line is
-    skipped: a damaged anchor proves nothing any more, and that must be noticed."""
+    skipped: a damaged anchor no longer proves anything, and people must notice that."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -23,7 +23,7 @@ _NUMBER_MAX = 2**53
 
 
 class Anchor(NamedTuple):
-    """A head with its signature. key, signature: hex; both are "" if it is not signed."""
+    """A head of a chain with its signature. key, signature: hex; both are "" if the anchor is not signed."""
 
     head: Head
     key: str = ""
@@ -31,8 +31,8 @@ class Anchor(NamedTuple):
 
 
 class AnchorRecord(NamedTuple):
-    """An anchor as it was found. where: its location for people, such as "ledger.anchors[0]@5". time_s: when it was
-    stored, in seconds since the epoch; 0 = unknown."""
+    """An anchor as it was found. where: the location of the anchor for people, such as "ledger.anchors[0]@5". time_s:
+    when it was stored, in seconds since the epoch; 0 = unknown."""
 
     anchor: Anchor
     where: str
@@ -135,8 +135,8 @@ def going_back(found: Iterable[AnchorRecord], why_not: Callable[[Anchor], str] |
 
 
 def why_not_above(anchor: Head, manifests: Sequence[Manifest | None]) -> str:
-    """Why a chain is neither the anchored one nor a longer version of it; "" if it is. manifests: from the anchored one
-    to the last; None for one that can't be read."""
+    """Why a chain is neither the anchored chain nor a longer version of it; "" if it is. manifests: those from the
+    anchored manifest to the last; None for a manifest that can't be read."""
     if not manifests:
         return f"manifest {anchor.sequence} was anchored, but the chain ends below it: it was cut off"
     wanted = anchor.sha256

@@ -84,7 +84,7 @@ class Manifest:
     format: int = FORMAT
 
     def encode(self) -> bytes:
-        """Canonical JSON: names in order, no spaces, ASCII. The hash of the manifest is computed over these bytes."""
+        """The manifest as canonical JSON: names in order, no spaces, ASCII. Its hash is computed over these bytes."""
         plain = {name: getattr(self, name) for name in _KINDS}
         return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
@@ -149,11 +149,12 @@ def broken_links(
     topic: str, partition: int, manifests: Sequence[Manifest | None], anchors: Mapping[int, str]
 ) -> list[Broken]:
     """The manifests that are not what was sealed, lowest first. manifests: of one partition, in sequence from 0; None:
-    it is missing or can't be read. anchors: sequence -> the anchored hash of that manifest.
+    a manifest is missing or can't be read. anchors: sequence -> the anchored hash of that manifest.
 
     Hashes prove downwards: an anchor proves its manifest, that manifest proves its predecessor, and so on. So a
-    manifest whose hash differs from the one that its successor or an anchor recorded is the broken one. A broken
-    manifest does not count as evidence about its predecessor."""
+    manifest whose hash differs from the hash that its successor or an anchor recorded is the broken one. A broken
+    manifest does not count as evidence about its predecessor.
+    """
     broken: list[Broken] = []
     begins, end = list[int](), 0  # for each manifest: where the last readable one below it ends
     for one in manifests:

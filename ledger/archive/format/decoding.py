@@ -1,4 +1,4 @@
-"""The readable columns of an archive, for people who query it. The hashes cover only the raw bytes."""
+"""The readable columns of an archive, for people who query it. The hashes of the archive cover only the raw bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Decoded:
     """The readable columns of one record. None: the record does not have this value.
 
     fact: the name of the fact or entry. body: the fact as JSON, with the field names of the schemas. event_time_s: by
-    the producer's own clock, seconds since the epoch. unreadable: why there is no body although there is a value."""
+    the producer's own clock, in seconds since the epoch. unreadable: why there is no body although there is a value.
+    """
 
     job_id: str | None = None
     register: str | None = None

@@ -20,7 +20,8 @@ Leaves = Callable[[Manifest], Sequence[Leaf]]
 
 
 def sealed_s(manifest: Manifest) -> float:
-    """When the manifest was sealed, by the archiver's clock; infinity if it does not say, so that it counts as late."""
+    """When the manifest was sealed, in seconds since the epoch by the archiver's clock; infinity if the manifest does
+    not contain the time, so that it counts as late."""
     try:
         return datetime.fromisoformat(manifest.written_at).timestamp()
     except ValueError:

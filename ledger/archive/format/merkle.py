@@ -32,9 +32,10 @@ def root(leaves: Sequence[bytes]) -> bytes:
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The hashes that lead from the leaf at `index` to the root: the neighbour on each level, from the lowest.
+    """The hashes that lead from the leaf at `index` to the root: the neighbour on each level, from the lowest level on.
 
-    Raises: IndexError if there is no such leaf."""
+    Raises: IndexError if there is no such leaf.
+    """
     if not 0 <= index < len(leaves):
         raise IndexError(index)
     path, level = [], list(leaves)
@@ -62,11 +63,12 @@ def root_from(proof: Sequence[bytes], leaf: bytes, index: int, size: int) -> byt
 
 
 def others(leaves: Sequence[bytes], shown: Collection[int]) -> list[bytes]:
-    """The nodes that are needed, besides the shown leaves (their indexes), to compute the root: one proof for many
-    leaves.
+    """One proof for many leaves: the nodes that are needed, besides the shown leaves, to compute the root. shown: the
+    indexes of those leaves.
 
-    They are listed by level, from the lowest, and in order: the neighbours of nodes that can be computed. [] if all
-    leaves are shown."""
+    The nodes are listed by level, from the lowest on, and in order: the neighbours of nodes that can be computed. [] if
+    all leaves are shown.
+    """
     level, known, found = list(leaves), set(shown), list[bytes]()
     while len(level) > 1:
         found += [level[i ^ 1] for i in sorted(known) if i ^ 1 < len(level) and i ^ 1 not in known]
@@ -75,9 +77,12 @@ def others(leaves: Sequence[bytes], shown: Collection[int]) -> list[bytes]:
 
 
 def rebuilt(shown: Mapping[int, bytes], others: Sequence[bytes], size: int) -> list[dict[int, bytes]] | None:
-    """The levels of a tree of `size` leaves, as far as they are known. The root is node 0 of the last level. None if
-    there are too few or too many others. shown: index -> leaf. On each level with more than one node, all neighbours
-    are known."""
+    """The levels of a tree of `size` leaves, as far as they are known: index -> node. The root is node 0 of the last
+    level. None if `others` has too few or too many nodes.
+
+    shown: index -> leaf. others: as the function `others` returns. On each level with more than one node, all
+    neighbours are known.
+    """
     if not shown or min(shown) < 0 or max(shown) >= size:
         return None
     level, left, levels = dict(shown), list(reversed(others)), list[dict[int, bytes]]()

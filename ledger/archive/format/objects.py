@@ -21,7 +21,8 @@ _BYTES_MAX_OF = {"manifests/": 1 << 20, "bundle.json": 32 << 20, "notes/": 256 <
 
 
 class Unfit(LedgerError):
-    """The object of that name can't be one of ours: it is damaged, larger than any that we make, or not a file."""
+    """The object of that name can't be an object of an archive: it is damaged, larger than any such object, or not a
+    file."""
 
 
 class ObjectStat(NamedTuple):
@@ -63,7 +64,8 @@ def bytes_max(name: str) -> int:
 
 
 def check_size(name: str, size: int, most: int = BYTES_MAX) -> None:
-    """Raises: Unfit."""
+    """Checks the size of an object in bytes before it is read. most: a lower limit than `bytes_max`. Raises: Unfit if
+    the object is larger than the limit."""
     if size > (most := min(most, bytes_max(name))):
         raise Unfit(f"{name} has {size} bytes, and none of ours has more than {most}: it is not read.")
 
@@ -73,14 +75,14 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Raises: UsageError."""
+    """The name of an object, unchanged. Raises: UsageError if the name is invalid."""
     if not is_name(name):
         raise UsageError(f"Not the name of an object: {name[:200]!r}.")
     return name
 
 
 def check_prefix(prefix: str) -> str:
-    """Raises: UsageError."""
+    """The prefix of names, unchanged. Raises: UsageError if the prefix is invalid."""
     if prefix and not (prefix.endswith("/") and check_name(prefix[:-1])):
         raise UsageError(f"Not a prefix of names: {prefix[:200]!r}.")
     return prefix

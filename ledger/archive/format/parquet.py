@@ -62,10 +62,11 @@ def read(data: bytes, topic: str, partition: int) -> list[MemoryRecord]:
 
 
 class Opened:
-    """The raw records of a file, to read all or some of them. rows_max: how many rows there may be. A file of some
-    kilobytes can hold a billion identical rows.
+    """The raw records of a file, to read all or some of them. rows_max: the most rows that the file may have, None =
+    any number. A file of some kilobytes can hold a billion identical rows.
 
-    Raises: ValueError if it is not such a file, or has more rows; then none of them is read."""
+    Raises: ValueError if it is no such Parquet file, or has more rows than rows_max; then no row is read.
+    """
 
     def __init__(self, data: bytes, rows_max: int | None = None) -> None:
         try:
@@ -164,8 +165,8 @@ def same(one: bytes, other: bytes) -> bool:
 
 def rewrite(data: bytes, gone: Collection[int], redacted: Collection[int]) -> bytes:
     """The file without the rows at the offsets `gone`, and without the values of the rows at the offsets `redacted`.
-    Columns that were decoded from such a value are emptied, and only its hash stays. The same file and offsets give the
-    same bytes."""
+    For these values, the decoded columns are emptied, and only the hash stays. The same file and offsets give the same
+    bytes."""
     import pyarrow.compute as pc
 
     table = pq.read_table(pa.BufferReader(data))

@@ -43,9 +43,9 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The part of a note about one object. records: its name in a manifest, or in the note of a joined run. object: the
-    object to read in its place. gone: the records removed this time. by, at: who, when (RFC 3339). sequence: of the
-    note."""
+    """The part of a note about one object. records: the object's name in a manifest, or in the note of a joined run.
+    object: the object to read in place of the old one. gone: the records that this rewrite removed. by, at: who removed
+    them, and when (RFC 3339). sequence: the number of the note's manifest."""
 
     records: str
     object: str
@@ -57,7 +57,7 @@ class Rewritten:
 
 
 class Said(NamedTuple):
-    """A removal that affects one record, and the note that records it."""
+    """The removal of one record, and the note that records the removal."""
 
     gone: Gone
     note: Rewritten
@@ -137,7 +137,7 @@ def _plain(gone: Gone) -> dict[str, Any]:
 
 
 def redacted_before(segment: Segment, records: Sequence[Record], by: str, at: str) -> dict[str, Any] | None:
-    """The body of a note about a segment with values that were redacted before it was sealed, as in a bundle; None if
+    """The body of a note about values of a segment that were redacted before it was sealed, as in a bundle; None if
     there are no such values."""
     offsets = {record.offset() for record in records if isinstance(record, RedactedRecord)}
     if not offsets:

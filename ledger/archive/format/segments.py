@@ -91,7 +91,7 @@ def store_segment(
 def store_object(
     store: ObjectStore, stem: str, suffix: str, data: bytes, same: Callable[[bytes, bytes], bool] = bytes.__eq__
 ) -> tuple[str, str]:
-    """Name and digest of an object that holds the data. If that name is taken by other content, from a bad disk or from
+    """Name and digest of an object that holds the data. If other content has that name already, from a bad disk or from
     somebody, the old object stays as evidence. The new name then includes the digest."""
     digest = sha256(data).hexdigest()
     for name in (stem + suffix, f"{stem}.{digest[:16]}{suffix}"):
@@ -115,12 +115,12 @@ def _hash_of(record: Record) -> bytes:
 
 
 def pack(leaves: Iterable[Leaf]) -> bytes:
-    """40 bytes per leaf: offset (8 bytes, big-endian) and hash."""
+    """The leaves as bytes. Each takes 40: the offset (8 bytes, big-endian) and the hash."""
     return b"".join(leaf.offset.to_bytes(8, "big") + leaf.hash for leaf in leaves)
 
 
 def unpack(data: bytes) -> list[Leaf]:
-    """The leaves that `pack` encoded. Raises: ValueError."""
+    """The leaves that `pack` encoded. Raises: ValueError if the bytes have another form."""
     if len(data) % LEAF_BYTES:
         raise ValueError("cut off within a leaf")
     rows = (data[i : i + LEAF_BYTES] for i in range(0, len(data), LEAF_BYTES))

@@ -1,10 +1,10 @@
-"""Proofs that travel with a bundle: they show that its records are in the archive of the ledger that it was made from.
+"""Proofs in a bundle: they show that its records are in the archive of the ledger that the bundle was made from.
 
 A bundle has a chain of its own, which shows that the file is complete, but not which ledger it comes from. So the
-bundle also carries `proofs/<topic>/<partition>.json.gz` for each partition. This file covers each manifest of the
+bundle also has a file `proofs/<topic>/<partition>.json.gz` for each partition. This file covers each manifest of the
 ledger's own chain that seals some of the bundle's records. It holds the leaves of these records and the other nodes
 that the hash tree needs, once for all of them. It also holds the manifests from the first of those up to the head. With
-it, an anchor of the ledger, stored anywhere, proves the records of the bundle. Source: docs/decisions/0032.
+this file, an anchor of the ledger, stored anywhere, proves the records of the bundle. Source: docs/decisions/0032.
 """
 
 from __future__ import annotations
@@ -283,10 +283,12 @@ def carries_any(store: ObjectStore) -> bool:
 
 
 def prove(bundle: Archive, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
-    """As `proving.prove`, but by the ledger's chain that the bundle carries.
+    """The proof of a record in a bundle, in the form of `proving.prove`, by the chain of the ledger that the bundle was
+    made from.
 
     Raises: NotFound if there is no such record. UsageError if the id is empty. LedgerError if the record was not
-    archived then, or nothing proves it any more."""
+    archived when the bundle was made, or no proof in the bundle covers the record.
+    """
     if isinstance(named, str):
         must_be_id(named)
     of, label = ("" if isinstance(named, RecordPosition) else "of the event "), str(named)[:200]

@@ -1,8 +1,8 @@
-"""A proof that one record is in the archive. Anybody can check it against an anchor without this library.
+"""A proof that one record is in the archive. Anybody can check the proof against an anchor without this library.
 
-It holds the record, the path from its leaf to the root in its manifest, and all manifests from that one up to the head.
-Each manifest names the hash of the one before. docs/check_proof.py checks the proof. For a redacted record, it holds
-the hash of the value in place of the value.
+The proof holds the record, the path from its leaf to the root in its manifest, and all manifests from that one up to
+the head. Each manifest names the hash of the one before. docs/check_proof.py checks the proof. For a redacted record,
+the proof holds the hash of the value in place of the value.
 """
 
 from __future__ import annotations

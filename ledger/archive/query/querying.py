@@ -50,10 +50,10 @@ _TIME_MAX_S = 9e9  # the year 2255
 
 @dataclass(frozen=True, slots=True)
 class SealedPartition:
-    """The archived part of a partition. next: the first offset that is not archived. until_s: the latest archived append
-    time. sure_from_s: the oldest moment for which the archive is surely complete. Before it, records are missing that have
-    expired, and perhaps some that log compaction removed before they were archived. Both times are in seconds since the
-    epoch."""
+    """The archived part of a partition. next: the first offset that is not archived. until_s: the latest archived
+    append time. sure_from_s: the oldest moment for which the archive is surely complete. Before that moment, records
+    are missing that have expired, and perhaps some that log compaction removed before they were archived. Both times
+    are in seconds since the epoch."""
 
     topic: str
     partition: int

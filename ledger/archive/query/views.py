@@ -120,13 +120,14 @@ FROM facts GROUP BY job_id, partition, part"""
 
 
 def left_out_at(events: str, recovery: str) -> str:
-    """The statement for left_out_at(T): the jobs whose state at T is unknown, because records that were there at T have
+    """The statement for left_out_at(T): the jobs whose state at T is unknown, because records that existed at T have
     expired.
 
-    It repeats the rule of `ledger.reader.expiry_gaps` in SQL. In each partition of both topics, T becomes a cut: the offset
-    behind the last record that was appended by T, where the first expired record of each job counts too. A job is left out
-    if it lost a record below the cut and is complete again only beyond the cut. name: null if no record holds it any more.
-    events, recovery: names of the topics."""
+    It repeats the rule of `ledger.reader.expiry_gaps` in SQL. In each partition of both topics, T becomes a cut: the
+    offset behind the last record that was appended by T, where the first expired record of each job counts too. A job
+    is left out if it lost a record below the cut and is complete again only beyond the cut. name: null if no record
+    holds the job's name any more. events, recovery: names of the topics.
+    """
     return f"""
 CREATE MACRO left_out_at(T) AS TABLE
 WITH placed AS (

@@ -1,4 +1,4 @@
-"""Retention: records that were superseded long enough ago, by the retention of their job's namespace, are removed.
+"""Retention: removes records that were superseded longer ago than their namespace's retention.
 
 It is log compaction with a delay. A record is removed if it was appended before a moment (`until`) and superseded by a
 later record of its key that was appended before `until` too. If the last record of a key before `until` is a tombstone,

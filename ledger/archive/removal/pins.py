@@ -25,8 +25,8 @@ _TRIES = 100
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One pin. from_ms, to_ms: its window, as append times in milliseconds since the epoch; None = open on that side.
-    reason, by: for people. at: when the pin was made, RFC 3339."""
+    """A pin. from_ms, to_ms: the time window of the pin, as append times in milliseconds since the epoch; None = open
+    on that side. reason, by: for people. at: when the pin was made, RFC 3339."""
 
     id: str
     jobs: tuple[str, ...]

@@ -64,10 +64,12 @@ class Redacting:
         """Removes the values of the named records. Returns these records.
 
         named: positions, or event ids; an id names every record that has it. force: redact also records that a fold
-        still reads. by, at: who, and when (RFC 3339). A repeated call does what is left to do.
+        still reads. by, at: who redacts, and when (RFC 3339). A repeated call does what is left to do.
 
-        Raises: NotFound. Refused if a record is still needed, or pinned. UsageError if an id is empty, or there is no
-        value to redact. After these errors, nothing is redacted. LedgerError: as `rewriting.rewrite`."""
+        Raises: NotFound if there is no such record. Refused if a record is still needed, or pinned. UsageError if an id
+        is empty, or there is no value to redact. After these errors, nothing is redacted. LedgerError: as
+        `rewriting.rewrite`.
+        """
         records = self._found(named)
         for record in records:
             self._must_be_redactable(record)
@@ -138,8 +140,8 @@ class Redacting:
 
 
 def must_be_id(event_id: str) -> str:
-    """The id. Raises: UsageError if it is empty, for example from an unset shell variable: an empty id would match
-    every record without an id."""
+    """The event id, unchanged. Raises: UsageError if it is empty, for example from an unset shell variable: an empty id
+    would match every record without an id."""
     if not event_id:
         raise UsageError("The event id is empty.", hint="Find the id with: jobledger history JOB -o json")
     return event_id

@@ -14,7 +14,8 @@ _UNIT_S = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse(given: object) -> dict[str, float | None]:
-    """Namespace, or ALL -> seconds; None = forever. Raises: ValueError."""
+    """How long to keep superseded records: namespace, or ALL -> seconds; None = forever. Raises: ValueError for any
+    other text or table."""
     if isinstance(given, str):
         pairs = [part.partition("=") for part in given.split(",") if part.strip()]
         if wrong := [name for name, separator, _ in pairs if not separator]:

@@ -30,7 +30,7 @@ _TRIES = 100
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Records to remove from one partition: their offsets, and the content of the note (fields as those of `Gone`)."""
+    """Records to remove from one partition. offsets: of the records. Other fields: as those of `Gone`, for the note."""
 
     why: str
     offsets: frozenset[int]
@@ -53,10 +53,11 @@ class _Object:
 
 
 def rewrite(archive: Archive, topic: str, partition: int, wanted: Sequence[Wanted], by: str, at: str) -> int:
-    """Removes the wanted records, as far as they are sealed and still there. Returns how many were removed. by, at:
-    who, and when (RFC 3339). A repeated call does what is left to do.
+    """Removes the wanted records that are sealed and not removed yet. Returns how many it removed. by, at: who removes
+    them, and when (RFC 3339). A repeated call does what is left to do.
 
-    Raises: LedgerError if an object is not as it was sealed; that object stays as it is."""
+    Raises: LedgerError if an object is not as it was sealed; that object stays as it is.
+    """
     tp = topic, partition
     made: dict[tuple[Named, tuple[Wanted, ...]], Rewritten] = {}
     went = overtaken = 0

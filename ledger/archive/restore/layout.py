@@ -34,7 +34,7 @@ class TopicPair(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A record at its new position. filled: it is a no-op for an offset without a record."""
+    """A record at its new position. filled: whether the record is a no-op for an offset without a record."""
 
     record: MemoryRecord
     filled: bool
@@ -42,9 +42,9 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """archived, restored: the names of the topics in the archive and in the cluster. before, after: the number of
-    partitions in each. ends: the least end of each restored events partition (only if the number of partitions
-    stays)."""
+    """The plan of a restore. archived, restored: the names of the topics in the archive and in the cluster. before,
+    after: the number of partitions in each. ends: the least end of each restored events partition (only if the number
+    of partitions stays)."""
 
     archived: TopicPair
     restored: TopicPair

@@ -33,7 +33,8 @@ BEGIN_ANEW = "Delete the partly restored topics, and run the restore again. No o
 
 
 class RestoreTarget(Protocol):
-    """Topics that are being restored. Raises: Unreachable; ConfigError if the cluster refuses."""
+    """The topics that are being restored. Raises: Unreachable if the cluster does not answer; ConfigError if it
+    refuses."""
 
     def begin(self) -> Mapping[TopicPartition, int]:
         """Creates missing topics, closes both to roles, and allows append times to be set. Returns the end of every
@@ -45,8 +46,9 @@ class RestoreTarget(Protocol):
         """Writes a record to its partition with its append time. The write is acknowledged by the next `flush` at the
         latest.
 
-        Raises: LedgerError if this record, or an earlier one, got another offset than its own: another program
-        writes."""
+        Raises: LedgerError if this record, or an earlier one, got an offset other than its own, because another program
+        writes to the topic.
+        """
 
     def flush(self) -> None:
         """Waits until all records are acknowledged. Raises: as `write`."""

@@ -1,7 +1,8 @@
-"""Which snapshots are kept: all of the last day, the newest of each day of the last month, and the newest of each month
-before that. So their number grows with the ledger's age in months only, and a recent moment always has one close by.
+"""The choice of snapshots to keep: all of the last day, the newest of each day of the last month, and the newest of
+each month before that.
 
-A deleted snapshot can be made again, and no answer depends on it.
+So the number of snapshots grows with the ledger's age in months only, and a recent moment always has one close by. A
+deleted snapshot can be made again, and no answer depends on it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ Thin = Callable[[Iterable[Record]], list[Record]]
 
 class Listed(NamedTuple):
     """The facts in a snapshot's name. head: the first 16 characters of its manifest's hash. steps: the number of
-    snapshots back to one that was compared with the whole archive; 0 = this one was."""
+    snapshots back to one that was compared with the whole archive; 0 = this snapshot was compared itself."""
 
     next: int
     head: str

@@ -37,8 +37,8 @@ class RecordFile(NamedTuple):
 
 
 class Archive:
-    """The chains of manifests in a store. written_by, now: the writer's name and the current time (RFC 3339), for new
-    manifests."""
+    """The chains of manifests in a store. For new manifests, written_by is the writer's name, and now returns the
+    current time (RFC 3339)."""
 
     def __init__(self, store: ObjectStore, written_by: str = "", now: Callable[[], str] = str) -> None:
         self.store, self._written_by, self._now = store, written_by, now
@@ -51,8 +51,8 @@ class Archive:
         return sorted({(part[1], int(part[2])) for part in parts if len(part) == 4 and part[2].isdecimal()})
 
     def head(self, topic: str, partition: int) -> Head:
-        """The head of the chain, where sealing continues. Raises: LedgerError if the last manifest can't be read, or is
-        one of another partition or number."""
+        """The head of the chain, where sealing continues. Raises: LedgerError if the last manifest can't be read, or
+        belongs to another partition or number."""
         numbers = chains.numbers(self.store, topic, partition)
         if not numbers:
             return Head(topic, partition)
@@ -170,8 +170,8 @@ class Archive:
         return [leaf for leaf in leaves if manifest.first <= leaf.offset < manifest.next]
 
     def expired(self, topic: str, partition: int) -> list[Gone]:
-        """The removals of expired records, as notes declare them, in the order of the notes; one for each object and
-        namespace."""
+        """The removals of expired records, as notes declare them, in the order of the notes; one removal for each
+        object and namespace."""
         return [gone for note in self.chain(topic, partition).rewritten for gone in note.gone if gone.why == EXPIRED]
 
     def files(self, topic: str, partition: int) -> list[RecordFile]:

@@ -64,7 +64,7 @@ class SegmentStream(Protocol):
 
 
 class Chore(NamedTuple):
-    """A periodic task of an archiver. every_s: seconds from the end of one run to the start of the next."""
+    """A periodic task of an archiver. every_s: seconds from the end of one run to the start of the next one."""
 
     name: str
     every_s: float
@@ -181,9 +181,10 @@ def _must_be_the_same(head: Head, shape: PartitionShape) -> None:
 
 
 class ReaderSegments:
-    """A SegmentStream over an EventLog, in this process. It reads from offset 0 and skips the sealed records.
+    """A SegmentStream over an EventLog, in this process. It reads the log from offset 0 and skips the sealed records.
 
-    For ledgers in memory, and for small ledgers without Spark."""
+    For ledgers in memory, and for small ledgers without Spark.
+    """
 
     def __init__(self, log: EventLog, archive: Archive, decoded: Callable[[Record], Decoded], records_max: int = 10_000):
         self._log, self._archive, self._decoded, self._records_max = log, archive, decoded, records_max

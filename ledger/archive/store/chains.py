@@ -100,7 +100,7 @@ class Chain:
         return Named(one.leaves, one.leaves_sha256)
 
     def now(self, named: Named) -> Named:
-        """The object that is read in place of the one that a manifest, or the note of a joined run, names."""
+        """The object to read now in place of an object that a manifest, or the note of a joined run, names."""
         latest = self._latest.get(named.name)
         return named if latest is None else Named(latest.object, latest.object_sha256)
 
@@ -268,7 +268,8 @@ def read(store: ObjectStore, name: str) -> bytes | None:
 
 
 def read_as(store: ObjectStore, named: Named) -> bytes:
-    """The bytes of an object, checked against its SHA-256. Raises: Missing. LedgerError if the hash differs."""
+    """The bytes of an object, checked against its SHA-256. Raises: Missing if there is no such object. LedgerError if
+    the hash differs."""
     data = read(store, named.name)
     if data is None:
         raise Missing(f"{named.name} is missing.", hint=VERIFY)

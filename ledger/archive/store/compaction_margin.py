@@ -26,7 +26,8 @@ log = Logger("ledger.archive")
 
 @dataclass(frozen=True, slots=True)
 class Reckoned:
-    """The headroom of all partitions. at_s: when the values were read (monotonic seconds). state: FINE, SCARCE, OVER or
+    """The headroom of all partitions: how long until log compaction may remove unarchived records. found: the archive's
+    progress in each partition. at_s: when the values were read (monotonic seconds). state: FINE, SCARCE, OVER or
     UNKNOWN, which are the names of the log events at a change."""
 
     found: tuple[ArchiveProgress, ...] = ()
@@ -35,8 +36,8 @@ class Reckoned:
 
 
 class Headroom:
-    """A context manager that looks every `every_s` seconds. ask: returns the archive's progress. least: as
-    `archive.headroom_min`."""
+    """A context manager that computes the headroom every `every_s` seconds, and logs an alarm. ask: returns the
+    archive's progress. least: as `archive.headroom_min`."""
 
     def __init__(self, ask: Callable[[], Sequence[ArchiveProgress]], least: float, every_s: float, clock: Clock) -> None:
         self._ask, self._least, self._every_s, self._clock = ask, least, every_s, clock
@@ -55,8 +56,8 @@ class Headroom:
         self._thread.join(2.0)
 
     def look(self) -> Reckoned:
-        """Reads the progress and returns the headroom. Logs each change of state, and repeats it every AGAIN_S while
-        the state is not FINE."""
+        """The headroom, from the archive's present progress. Logs each change of state, and repeats it every AGAIN_S
+        while the state is not FINE."""
         why = ""
         try:
             self._seen = Reckoned(tuple(self._ask()), self._clock.monotonic())
@@ -67,7 +68,7 @@ class Headroom:
         return now
 
     def now(self) -> Reckoned:
-        """The headroom now, extrapolated from the last look. It makes no call; any thread may use it."""
+        """The headroom now, extrapolated from the last look. The method makes no call; any thread may use it."""
         seen = self._seen
         passed_s = self._clock.monotonic() - seen.at_s
         found = tuple(_aged(one, passed_s) for one in seen.found)

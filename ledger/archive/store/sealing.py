@@ -26,7 +26,7 @@ _VERIFY = "Run: jobledger audit verify --bundle FILE"
 
 class SealCheck(NamedTuple):
     """The result of comparing a bundle with its seal. sealed: whether any chain has a seal. objects: how many objects
-    the seal names. broken: chain -> its differences from the seal."""
+    the seal names. broken: chain -> the chain's differences from the seal."""
 
     sealed: bool
     objects: int
@@ -57,7 +57,7 @@ def must_be_as_sealed(archive: Archive, name: str) -> None:
 
 
 def check(store: ObjectStore) -> SealCheck:
-    """Compares the bundle with its seal. Raises: as the store; differences are returned."""
+    """Compares a bundle with its seal and returns the differences. Raises: as the store."""
     tps = Archive(store).partitions()
     found = {tp: chains.load(store, *tp).manifests for tp in tps}
     sealed_by = {tp: body for tp, manifests in found.items() if (body := _any_seal(store, manifests)) is not None}

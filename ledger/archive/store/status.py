@@ -33,8 +33,8 @@ class ArchiveProgress:
     anchored_age_s: float | None = None
 
     def scarce(self, least: float) -> bool:
-        """Whether the headroom is at most a share of the compaction lag. least: the share, as
-        `archive.headroom_min`."""
+        """Whether the time until log compaction may remove unarchived records (headroom_s) is too short: at most
+        `least` * lag_s. least: as `archive.headroom_min`."""
         return self.headroom_s is not None and self.headroom_s <= least * self.lag_s
 
     @property

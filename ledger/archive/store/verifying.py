@@ -60,12 +60,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
-    """The result for one partition.
+    """The result of verifying one partition.
 
-    sealed: the first offset behind the last manifest. anchored: the first offset behind the last anchor, 0 without one.
-    proved: an anchor proves that every record below this offset is as it was sealed. proved_manifest: the number of the
-    last manifest that an anchor proves, -1 without one. last_manifest: the number of the last manifest. broken: lowest
-    offset first.
+    sealed: the first offset behind the last manifest. anchored: the first offset behind the last anchor, 0 without an
+    anchor. proved: an anchor proves that every record below this offset is as it was sealed. proved_manifest: the
+    number of the last manifest that an anchor proves, -1 without an anchor. last_manifest: the number of the last
+    manifest. broken: lowest offset first.
 
     bad_from, bad_to: the first record that may not be as it was sealed lies between these offsets, both included; None
     = there is no such record. If a manifest is broken, the first bad record may lie far below it.
@@ -73,7 +73,8 @@ class PartitionVerdict:
     notes: the notes to name in a report. under_way: objects that no manifest names, but too young to be strays. strays:
     objects that no manifest names, or that rewritten objects replaced. They are left by a crash or were put there by
     somebody; no reader uses them. expired, redacted: how many records, or values, notes declare as removed. gone: these
-    declarations. unanchored: the lowest offset removed by a note that no anchor proves yet; None = there is none."""
+    declarations. unanchored: the lowest offset removed by a note that no anchor proves yet; None = there is none.
+    """
 
     topic: str
     partition: int
