@@ -39,7 +39,8 @@ class Table(Generic[K, V]):
 
 
 def digest(*parts: str | bytes | None) -> bytes:
-    """A digest of 16 bytes. Each part is hashed with its length, so different parts never give the same input."""
+    """A digest of the parts, 16 bytes long. Each part is hashed with its length, so different parts never give the same
+    input."""
     hashed = sha256()
     for part in parts:
         data = b"" if part is None else part.encode() if isinstance(part, str) else part

@@ -42,7 +42,7 @@ class File(NamedTuple):
 
 
 class Objects:
-    """The objects in a folder or bucket, by names with `/`."""
+    """The objects in a folder or bucket. Their names have `/` between the parts."""
 
     def __init__(self, where: str) -> None:
         """where: a path or URI. Raises: Unreadable if it is neither a folder nor a bucket."""

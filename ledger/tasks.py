@@ -65,7 +65,7 @@ def verify(task: VerifyTask, runner: Runner, _: BlobStore) -> tuple[Verification
 
 
 def verified(task: VerifyTask, runner: Runner) -> tuple[Verification, ...]:
-    """As `verify`, for callers without a blob store."""
+    """The runner's verification of each restore point, as `verify`, for callers without a blob store."""
     return tuple(_verified(task, runner, point) for point in task.restore_points)
 
 

@@ -1,4 +1,4 @@
-"""The last failures of a job, for people who decide what to do about it."""
+"""The last failures of a job, for people who decide what to do about the job."""
 
 from __future__ import annotations
 

@@ -230,7 +230,8 @@ def must_be_as_sealed(store: ObjectStore) -> None:
 
 
 def read(store: ObjectStore, source: Callable[[EventLog, About], Source]) -> Bundle:
-    """Opens a bundle. source: makes a Source from a log and a description. Raises: UsageError if it is not a bundle."""
+    """The opened bundle. source: makes a Source from a log and a description. Raises: UsageError if the store holds no
+    bundle."""
     about = decode(store.read(ABOUT))
     archive = Archive(store)
     cut = parse(about.cut, 0.0).last or {}

@@ -116,7 +116,8 @@ def short(text: str, chars_max: int) -> str:
 
 
 def middle_cut(text: str, chars_max: int) -> str:
-    """A text cut in the middle: messages often begin with their kind and end with their subject."""
+    """A text of at most chars_max characters. If it is too long, its middle is cut out: messages often begin with their
+    kind and end with their subject."""
     if len(text) <= chars_max:
         return text
     tail = (chars_max - 1) // 2

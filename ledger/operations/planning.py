@@ -147,15 +147,16 @@ class Plan:
 
 
 def plan_then(source: Source, pools: Pools, starts_max: int) -> Plan:
-    """As `plan`, for a past moment, from the log alone (`ledger.history.historical_runner`). Raises: Unreachable."""
+    """The plan of a leader elected at the moment of a source of the past, from the log alone
+    (`ledger.history.historical_runner`). Raises: Unreachable."""
     return plan(source, recorded_runners(_Read(source).entries), RecordedBlobs, pools, starts_max)
 
 
 def plan(
     source: Source, runners: Mapping[str, Runner], blobs: Callable[[], BlobStore], pools: Pools, starts_max: int
 ) -> Plan:
-    """The plan for now. blobs: called if the graph of a start must be checked. Raises: Unreachable if Kafka does not
-    answer."""
+    """The plan of a leader elected now. blobs: called if the graph of a start must be checked. Raises: Unreachable if
+    Kafka does not answer."""
     silent: dict[str, str] = {}
     answers = observe(runners, lambda runner, error: silent.update({runner: str(error)}))
     observed = observed_from(answers, why=silent)

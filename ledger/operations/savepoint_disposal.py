@@ -128,7 +128,7 @@ def delete(runners: Mapping[str, Runner], runner_name: str, job_id: str, point: 
 
 
 def runner_of(runners: Mapping[str, Runner], name: str) -> Runner:
-    """The runner of a name. Raises: Unreachable if there is none."""
+    """The runner with this name. Raises: Unreachable if there is none."""
     runner = runners.get(name)
     if runner is None:
         raise Unreachable(

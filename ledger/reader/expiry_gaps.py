@@ -55,7 +55,7 @@ class Expired(NamedTuple):
 
 
 def reaching(expired: Iterable[Expired], time_s: float) -> int:
-    """The offset behind the last removed record that was there at a moment (seconds since the epoch), 0 = none. The
+    """The offset behind the last removed record that existed at a moment (seconds since the epoch), 0 = none. The
     remaining records alone do not show that the partition reached so far."""
     known = (job for one in expired for job in one.jobs or ())
     return max((job.first + 1 for job in known if job.since_ms <= time_s * 1000), default=0)
@@ -63,8 +63,8 @@ def reaching(expired: Iterable[Expired], time_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryGaps:
-    """Jobs that are left out. namespaces: name -> until when its past is incomplete, seconds since the epoch. jobs: id ->
-    (namespace, name); name "" = unknown."""
+    """Jobs that are left out of answers about the past. namespaces: name -> until when the namespace's past is
+    incomplete, seconds since the epoch. jobs: id -> (namespace, name); name "" = unknown."""
 
     namespaces: Mapping[str, float] = field(default_factory=dict)
     jobs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class ExpiryGaps:
         return bool(self.jobs) and head.decode("ascii", "replace") in self.jobs
 
     def refuse(self, job_id: str) -> LedgerError:
-        """The error for a question about one of these jobs."""
+        """The error for a question about a job that is left out."""
         namespace, name = self.jobs[job_id]
         return LedgerError(
             f"Records of {namespace} that were superseded before {utc(self.namespaces[namespace])} have expired. "
@@ -107,8 +107,9 @@ NO_GAPS = ExpiryGaps()
 def left_out(
     codec: Codec, expired: Mapping[int, Collection[Expired]], records: Callable[[int], Iterable[Record]]
 ) -> ExpiryGaps:
-    """The jobs to leave out. expired: partition -> removals in either topic that matter at that moment (`Expired.between`).
-    records: partition -> all its archived records of both topics; read only if needed."""
+    """The jobs to leave out of answers about a moment. expired: partition -> removals in either topic that matter at
+    that moment (`Expired.between`). records: partition -> all its archived records of both topics; read only if
+    needed."""
     namespaces: dict[str, float] = {}
     jobs: dict[str, tuple[str, str]] = {}
     for partition, some in expired.items():

@@ -49,7 +49,7 @@ class EntryProvenance:
 
 
 def published_with_stamps(source: Source) -> tuple[Published, EntryProvenance]:
-    """As `reading.published`, with the record of each entry."""
+    """The published entries, and the record of each entry."""
     view, stamps = Published(source.codec.decode), EntryProvenance(source)
     with Tail(source, [source.topics.recovery]) as tail:
         for records in tail.to_end():

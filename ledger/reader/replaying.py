@@ -36,7 +36,8 @@ class Replay:
 
 
 def replay(source: Source, timeout_s: float = CATCH_UP_S) -> Replay:
-    """Folds and compares all jobs. timeout_s: how long to wait for a projector that is behind."""
+    """The result of folding all jobs again and comparing them with their published entries. timeout_s: how long to wait
+    for a projector that is behind."""
     both = _Both(source)
     deadline = source.clock.monotonic() + timeout_s
     with Tail(source, [source.topics.events]) as events, Tail(source, [source.topics.recovery]) as recovery:

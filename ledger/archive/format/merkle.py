@@ -100,7 +100,8 @@ def rebuilt(shown: Mapping[int, bytes], others: Sequence[bytes], size: int) -> l
 
 
 def path_in(levels: Sequence[Mapping[int, bytes]], index: int) -> list[bytes]:
-    """As `proof`, from a rebuilt tree. Raises: KeyError if that leaf was not shown."""
+    """The proof of one shown leaf, as `proof` returns it, from a rebuilt tree. Raises: KeyError if that leaf was not
+    shown."""
     if index not in levels[0]:
         raise KeyError(index)
     return [level[above ^ 1] for n, level in enumerate(levels[:-1]) if (above := index >> n) ^ 1 in level]

@@ -24,7 +24,7 @@ def name_of(job_id: str, pin_id: str, which: str) -> str:
 
 
 def held_jobs(store: ObjectStore) -> Mapping[str, str]:
-    """job id -> the pin that protects it; the oldest one if there are several. Raises: as the store."""
+    """The jobs that pins protect: job id -> pin id, the oldest pin if there are several. Raises: as the store."""
     return _open(store.names(PREFIX))
 
 

@@ -69,32 +69,34 @@ def held(archive: Archive) -> Callable[[str, int], bool]:
 
 
 def held_jobs(archive: Archive) -> Mapping[str, str]:
-    """job id -> the pin that protects it, by the chain, and by `holds` for a pin that is being made. Raises: as
-    `pins`."""
+    """The jobs that pins protect: job id -> pin id, by the chain, and by `holds` for a pin that is being made. Raises:
+    as `pins`."""
     found = {job_id: pin.id for pin in reversed(pins(archive)) for job_id in pin.jobs}
     return {**holds.held_jobs(archive.store), **found}
 
 
 def unlisted(archive: Archive, found: Iterable[Pin]) -> list[tuple[str, str]]:
-    """(pin, job) of each pin in the chain that `holds` does not list. Its marker objects were tampered with, so agents
-    and retirements do not protect the job. Raises: as the store."""
+    """The (pin, job) of each pin in the chain that `holds` does not list. Somebody altered its marker objects, so
+    agents and retirements do not protect the job. Raises: as the store."""
     listed = _listed(archive)
     return [(pin.id, job_id) for pin in found for job_id in pin.jobs if (job_id, pin.id) not in listed]
 
 
 def unsealed(archive: Archive, found: Iterable[Pin]) -> list[tuple[str, str]]:
-    """(pin, job) of each pin that `holds` lists and the chain does not hold. Either the process that pinned or unpinned
-    was killed halfway, and the job stays protected until the pin is removed; or the pin is being made now. Raises: as
-    the store."""
+    """The (pin, job) of each pin that `holds` lists and the chain does not hold. Either the process that pinned or
+    unpinned was killed halfway, and the job stays protected until the pin is removed; or the pin is being made now.
+    Raises: as the store."""
     sealed = {(job_id, pin.id) for pin in found for job_id in pin.jobs}
     return sorted((pin_id, job_id) for job_id, pin_id in _listed(archive) - sealed)
 
 
 def pin(archive: Archive, made: Pin, topic: str, partition_of: Callable[[str], int]) -> None:
-    """Seals a pin, one job after the other. topic: the events topic. partition_of: job id -> partition.
+    """Makes a pin: seals a note for one job after the other. topic: the events topic. partition_of: job id ->
+    partition.
 
     Raises: LedgerError if the archive holds nothing of that topic yet; TemporaryError if other writers were faster at
-    every attempt. After an error, the pin protects only the jobs that it reached; make another pin for the rest."""
+    every attempt. After an error, the pin protects only the jobs that it reached; make another pin for the rest.
+    """
     for job_id in made.jobs:  # check first that each note is possible: a marker without a note would protect the job
         _topic_id(archive, topic, archive.head(topic, partition_of(job_id)))
     for job_id in made.jobs:

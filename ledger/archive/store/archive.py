@@ -69,7 +69,7 @@ class Archive:
             yield manifest or self._manifest(manifest_name(topic, partition, sequence))
 
     def chain(self, topic: str, partition: int) -> Chain:
-        """The chain as it is stored now."""
+        """The chain of a partition, as the store holds it now."""
         chain = self._chains[topic, partition] = chains.load(self.store, topic, partition)
         return chain
 

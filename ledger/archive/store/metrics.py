@@ -15,8 +15,8 @@ def measured(
     newest_s: Mapping[TopicPartition, float], failing: Mapping[str, int],
     anchored: Mapping[TopicPartition, tuple[int, float]],
 ) -> Mapping[Metric, Samples]:  # fmt: skip
-    """The samples of each metric. now_s: seconds since the epoch. passed_s: seconds since the last look at the
-    headroom. records, newest_s, failing: as `Archiver`. anchored: as `Anchoring.anchored`."""
+    """The samples of each metric of an archiver. now_s: seconds since the epoch. passed_s: seconds since the last look
+    at the headroom. records, newest_s, failing: as `Archiver`. anchored: as `Anchoring.anchored`."""
     found = {_labels((one.topic, one.partition)): one for one in now.found}
     return {
         metrics.HEADROOM: {at: one.lag_s if one.headroom_s is None else one.headroom_s for at, one in found.items()},

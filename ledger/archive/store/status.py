@@ -47,17 +47,17 @@ def progress(
     oldest: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]], lag_s: Mapping[str, float],
     now_s: float,
 ) -> list[ArchiveProgress]:  # fmt: skip
-    """The progress of each partition. heads: the heads of the chains of these partitions. oldest: takes partition ->
-    offset; returns partition -> append time of the first record from that offset on (seconds since the epoch), if there
-    is one. lag_s: topic -> min.compaction.lag."""
+    """The archive's progress in each partition. heads: the heads of the chains of these partitions. oldest: takes
+    partition -> offset; returns partition -> append time of the first record from that offset on (seconds since the
+    epoch), if there is one. lag_s: topic -> min.compaction.lag in seconds. now_s: seconds since the epoch."""
     waiting = oldest({tp: head.next for tp, head in heads.items() if shapes[tp].end > head.next})
     return [_progress(tp, heads[tp].sequence + 1, heads[tp].next, shape, waiting, lag_s, now_s)
             for tp, shape in shapes.items()]  # fmt: skip
 
 
 def with_anchors(found: Iterable[ArchiveProgress], kept: Iterable[AnchorRecord], now_s: float) -> list[ArchiveProgress]:
-    """The progress with its anchors. kept: the records of the anchors topic. now_s: by the caller's clock; the times of
-    the anchors are the broker's."""
+    """The progress of each partition, with the last anchor of its chain. kept: the records of the anchors topic. now_s:
+    by the caller's clock; the times of the anchors are the broker's."""
     newest: dict[TopicPartition, AnchorRecord] = {}
     for one in kept:
         tp = one.anchor.head.topic, one.anchor.head.partition

@@ -113,8 +113,8 @@ def verify(archive: Archive, anchors: Iterable[Head] = (), young_s: float = 0.0)
 def verify_partition(
     store: ObjectStore, topic: str, partition: int, anchors: Sequence[Head], young_s: float = 0.0
 ) -> PartitionVerdict:
-    """The result for one partition. If objects were joined or rewritten meanwhile, the partition is read again.
-    young_s: as for `verify`."""
+    """The result of verifying one partition. If objects were joined or rewritten meanwhile, the partition is read
+    again. young_s: as for `verify`."""
     chain = _load(store, topic, partition, anchors)
     while True:
         verdict = _verdict(store, topic, partition, anchors, chain)

@@ -1,9 +1,9 @@
-"""The whole meaning of the ledger: the registers of one job -> its recovery entry.
+"""The fold of one job, from its registers to its recovery entry: the whole meaning of the ledger.
 
 `fold` is pure and total. It reads no clock and no record timestamp, and never raises on what arrives. The state is a
-function of the *set* of registers, so redelivery, order, splits and compaction change nothing (tests/laws).
-`RULES` decides the state, `restore_points.offered` where the next attempt may begin, `prunable` which registers no later
-fact can give effect again.
+function of the *set* of registers, so redelivery, order, splits and compaction change nothing (tests/laws). `RULES`
+decides the state, `restore_points.first` where the next attempt may begin, `prunable` which registers no later fact
+can give effect again.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class Job:
         return self.checkpointed_below(NUMBER_MAX + 1)
 
     def checkpointed_below(self, n: int) -> int:
-        """As `checkpointed`, but only among the attempts below n."""
+        """The highest attempt below n that `checkpointed` would count; 0 = none."""
         attempts = {k for k in (*self.checkpoints, *(point[0] for point in self.disposed)) if k < n}
         return next((k for k in sorted(attempts, reverse=True) if self._has_checkpoint(k)), 0)
 

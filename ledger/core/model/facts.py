@@ -107,7 +107,7 @@ class RefusedRestorePoint:
 
 @dataclass(frozen=True, slots=True)
 class FailureRule:
-    """Labels the failures that match it. The runner applies the rules when it writes an end.
+    """A rule that labels the failures that match it. The runner applies the rules when it writes an end.
 
     exit_code: of the process (128 + the signal's number if a signal killed it); None = any. pattern: a Python regular
     expression, searched in the cause and the last lines of stderr; "" = any. permanent: the failure is never retried.
@@ -172,12 +172,13 @@ class SavepointPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """How a job takes over from the one that it replaces.
+    """How a job takes over from the old job that it replaces.
 
-    from_: "latest" (a savepoint at the stop of the old job, else its newest checkpoint), "scratch", or the name of a point
-    that the spec's restore_from then holds. "" means latest too, but `replace` never writes it: releases that do not know
-    replacements must be unable to read such a spec, or they would start it beside the old job. after_rev: the newest
-    revision of an intent on the old job before the replacement; later ones of people win over it. reason: for people.
+    from_: "latest" (a savepoint at the stop of the old job, else its newest checkpoint), "scratch", or the name of a
+    point that the spec's restore_from then holds. "" means latest too, but `replace` never writes it: releases that do
+    not know replacements must be unable to read such a spec, or they would start it beside the old job. after_rev: the
+    newest revision of an intent on the old job before the replacement; later ones of people win over it. reason: for
+    people.
     """
 
     from_: str = ""

@@ -9,7 +9,8 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):  # noqa: N801
-    """functools.cached_property without its lock, which costs more than most of the fold (Python < 3.12)."""
+    """A property that is computed once: functools.cached_property without its lock. The lock costs more than most of
+    the fold (Python < 3.12)."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute, self._name = compute, compute.__name__

@@ -70,7 +70,7 @@ class WinningIntent:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryEntry:
-    """All that a reconciler must know of a job to act on it.
+    """The entry of one job: all that a reconciler must know to act on the job.
 
     The fold computes everything but the last group, which the leader stamps. Times are seconds since the epoch; delays
     and intervals are seconds. The Avro record `recovery_entry` is flat and has the same names.

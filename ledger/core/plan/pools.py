@@ -62,7 +62,7 @@ class Pools:
         return bool(self._pools)
 
     def of(self, entry: RecoveryEntry) -> Pool | None:
-        """The pool of a job; None = the job is not limited. A job that takes no slots has no pool."""
+        """The pool of a job; None = the job is not limited, because it belongs to no pool or takes no slots."""
         if not self._pools or entry.slots <= 0 or entry.runner == OUTSIDE:
             return None
         key = entry.namespace, entry.runner

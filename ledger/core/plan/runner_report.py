@@ -23,9 +23,10 @@ ANY_INSTANCE = "*"
 class RunnerReport(NamedTuple):
     """The runner's report on a job.
 
-    alive: attempts that run; None = no instance that answers can speak for the newest attempt, and `why` tells the reason.
-    instance: the one that answered, "" = the runner has no instances, or none answered. attempts: all attempts of the job
-    that this instance remembers. superseded: older attempts that still run here while another instance holds the newest.
+    alive: attempts that run; None = no instance that answers can report on the newest attempt. why: the reason, if
+    alive is None. instance: the one that answered, "" = the runner has no instances, or none answered. attempts: all
+    attempts of the job that this instance remembers. superseded: older attempts that still run here while another
+    instance holds the newest.
     """
 
     alive: frozenset[int] | None

@@ -1,4 +1,4 @@
-"""Alarms of the leader's clocks: when to fold which job again."""
+"""Alarms of a leader: the times at which it must fold jobs again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Container
 
 
 class Alarms:
-    """A heap of times (monotonic seconds) and jobs. A job may have several; an early one only costs a needless fold."""
+    """A heap of times (monotonic seconds) and jobs. A job may have several alarms; an early one only costs a needless
+    fold."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []

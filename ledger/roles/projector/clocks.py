@@ -1,4 +1,4 @@
-"""The leader as clock. The fold knows no time, so the leader stamps times on the entries that it publishes."""
+"""The times that a leader stamps on the entries that it publishes, since the fold knows no time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leader as clock: when a restart is due. Neither the fold nor any reader needs timers."""
+"""When a restart is due, by the leader's clock. Neither the fold nor any reader needs timers."""
 
 from __future__ import annotations
 

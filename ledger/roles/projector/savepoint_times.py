@@ -1,4 +1,4 @@
-"""The leader as clock: when a running job is due for its next periodic savepoint. Source: decision 27."""
+"""When a running job is due for its next periodic savepoint, by the leader's clock. Source: decision 27."""
 
 from __future__ import annotations
 

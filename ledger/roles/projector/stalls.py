@@ -1,4 +1,4 @@
-"""The leader as clock: whether a running job makes progress. Source: decision 17."""
+"""Whether a running job makes progress, by the leader's clock. Source: decision 17."""
 
 from __future__ import annotations
 

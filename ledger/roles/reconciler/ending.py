@@ -1,4 +1,4 @@
-"""Flows that end something: an attempt, a disposed savepoint, a job that is over. Each is a function of a `JobFlow`."""
+"""Flows that end an attempt, a disposed savepoint, or a job that is over. Each is a function of a `JobFlow`."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def dispose(flow: JobFlow, points: tuple[RestorePoint, ...]) -> Flow:
 
 
 def stop_stalled(flow: JobFlow, n: int) -> Flow:
-    """Stops an attempt that makes no progress, unless the runner holds events of it that it could not send yet: after an
-    outage of the log, a job that is well must not be stopped. A fence does not harm an attempt that runs."""
+    """Stops an attempt that makes no progress, unless the runner holds events of the attempt that are not in the log
+    yet: after an outage of the log, a healthy job must not be stopped. A fence does not harm an attempt that runs."""
     entry = flow.entry
     new = yield from flow.fence(n)
     if new:

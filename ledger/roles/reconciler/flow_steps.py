@@ -62,8 +62,8 @@ class JobMemory:
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """The reconciler as flows see it. end_of_log: partition -> present high watermark of ledger.events. still_planned:
-    whether an entry is still the published one."""
+    """The parts of a reconciler that flows use. topic: of the facts. partitions: number of partitions of the topic.
+    end_of_log: partition -> its present high watermark. still_planned: whether an entry is still the published one."""
 
     topic: str
     partitions: int

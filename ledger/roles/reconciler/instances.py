@@ -1,4 +1,4 @@
-"""The instance of each runner that a reconciler reaches, and whether its predecessor reached another.
+"""The instance of each runner that a reconciler reaches, and whether its predecessor reached another instance.
 
 Reconcilers of one ledger may reach different agents. While one of them leads, jobs held by agents of the others wait.
 Operators are warned, since that may be a mistake. Source: decision 40.
