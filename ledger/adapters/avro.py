@@ -1,12 +1,11 @@
-"""Facts and entries as bytes: Avro in single-object encoding, and back.
+"""Encodes facts and entries as Avro in single-object encoding, and decodes them.
 
-C3 01, then the CRC-64-AVRO fingerprint of the writer's schema (8 bytes, little-endian), then the Avro body. The reader
-needs no registry: all versions of all schemas are in the package. Encoding is deterministic and uses the oldest schema
-that can hold the value. So a fact has the same bytes in every release, and a spec's digest can be its name. Source:
-Avro specification 1.12, docs/PROTOCOL.md.
+The bytes: C3 01, then the CRC-64-AVRO fingerprint of the writer's schema (8 bytes, little-endian), then the Avro body.
+The reader needs no registry: all versions of all schemas are in the package. Encoding is deterministic and uses the
+oldest schema that can hold the value. So a fact has the same bytes in every release, and a spec's digest can be its
+name. Source: Avro specification 1.12, docs/PROTOCOL.md.
 
-The fold spends most of its time decoding, so schemas are parsed once and the builder of a class is made once.
-"""
+The fold spends most of its time decoding, so schemas are parsed once and the builder of a class is made once."""
 
 from __future__ import annotations
 
@@ -88,7 +87,8 @@ def encode(fact: object) -> bytes:
 def decode(kind: type[T], value: bytes) -> T:
     """The fact or entry of class `kind` in a record's value.
 
-    Raises: Undecodable, and nothing else, for any bytes. Memory: at most some 150 times their length."""
+    Raises: Undecodable, and nothing else, for any bytes. Decoding takes memory of at most some 150 times the length of
+    `value`."""
     reader = _reader(value)
     if reader.kind is not kind:
         raise Undecodable(f"holds {reader.kind.__name__}, not {kind.__name__}")
@@ -106,7 +106,7 @@ def decode(kind: type[T], value: bytes) -> T:
 
 
 def read(register: Register, value: bytes) -> Fact | None:
-    """The fact in a register (a `core.fold.job.Read`); None if it does not decode or its class does not fit the
+    """The fact in a register (a `core.fold.job.Read`). None if the value does not decode, or its class does not fit the
     register. A spec must have the digest that its register names."""
     try:
         fact = decode(FACT_OF[type(register)], value)

@@ -1,8 +1,7 @@
 """Code that all blob stores share: parsing of uris, and the digest check on reading.
 
-A uri is `graphs/<job_id>/<sha256>`, relative to the store, so a store can be moved as a whole. It comes from the log,
-so it is checked before use: no uri and no job id can lead out of the store.
-"""
+A uri is `graphs/<job_id>/<sha256>`, relative to the store, so a store can be moved as a whole. A uri comes from the
+log, so it is checked before use: no uri and no job id can lead out of the store."""
 
 from __future__ import annotations
 
@@ -30,19 +29,20 @@ class BlobName(NamedTuple):
 
 
 def is_digest(name: str) -> bool:
-    """Whether a blob can have this name."""
+    """Whether a text has the form of a blob's name: a SHA-256 in lower-case hex."""
     return _DIGEST.match(name) is not None
 
 
 def check_job_id(job_id: str) -> str:
-    """The same job id. Raises: UsageError if it is not a job id."""
+    """The same job id, checked. Raises: UsageError if the text is not a job id."""
     if not is_job_id(job_id):
         raise UsageError(f"Not a job id, so it has no blobs: {job_id[:200]!r}.")
     return job_id
 
 
 def name_of(ref: GraphRef) -> BlobName:
-    """The name in a reference. Raises: PermanentError if the reference is not to a blob of this kind of store."""
+    """The job id and digest in a reference. Raises: PermanentError if the reference is not to a blob of this kind of
+    store."""
     match ref.uri.split("/"):
         case ["graphs", job_id, sha256] if is_job_id(job_id) and _DIGEST.match(sha256) and sha256 == ref.sha256:
             return BlobName(job_id, sha256)
@@ -56,8 +56,10 @@ def chunks_of(path: Path) -> Iterator[bytes]:
 
 
 def checked(chunks: Iterable[bytes], ref: GraphRef) -> Iterator[bytes]:
-    """The same chunks. Raises: PermanentError if size or SHA-256 are not the blob's: at the end, or as soon as
-    there are too many bytes."""
+    """The same chunks, checked against the size and SHA-256 in `ref`.
+
+    Raises: PermanentError if size or SHA-256 differ. The error comes after the last chunk, or as soon as the chunks
+    hold more bytes than `ref` states."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         digest.update(chunk)
@@ -73,7 +75,7 @@ def checked(chunks: Iterable[bytes], ref: GraphRef) -> Iterator[bytes]:
 
 
 def intact(chunks: Iterable[bytes], ref: GraphRef) -> bool:
-    """Whether the chunks have the blob's size and SHA-256. Errors from reading them pass through."""
+    """Whether the chunks have the size and SHA-256 in `ref`. Errors from reading the chunks pass through."""
     try:
         for _ in checked(chunks, ref):
             pass

@@ -1,7 +1,7 @@
-"""The side of an election that a role sees, the same for each election that servers decide.
+"""The candidate of an election that servers decide, as a role sees it. ZooKeeper and Kafka share this code.
 
-A role must never wait for a server. So it states a request and reads a lease, and a thread of the candidate talks to
-the server. The strategy is the part that differs: a node in ZooKeeper, or a membership in a consumer group of Kafka.
+A role must never wait for a server. So the role states a request and reads a lease, and a thread of the candidate talks
+to the server. The strategy is the part that differs: a node in ZooKeeper, or a membership in a consumer group of Kafka.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ CLOSE_S = 1.0  # how long `close` waits for the thread
 
 
 class LeaseRequest(NamedTuple):
-    """The request of a role. term: rises with each release, so that no proof from before a release counts afterwards."""
+    """The request of a role to its candidate. wanted: whether the role wants to lead. term: rises with each release, so
+    that no proof from before a release counts afterwards."""
 
     wanted: bool = False
     term: int = 0
 
 
 class Lease(NamedTuple):
-    """The right to lead. term: of the request that it answers. until: its end unless renewed (monotonic, seconds).
-    since: when the leader began to lead, in seconds since the epoch."""
+    """The right to lead. term: the term of the request that the lease answers. until: when the lease ends unless
+    renewed (monotonic, seconds). since: when the leader began to lead, in seconds since the epoch."""
 
     term: int
     until: float
@@ -34,7 +35,8 @@ class Lease(NamedTuple):
 
 
 class ElectionNotes(NamedTuple):
-    """For people. leader: the leader as far as known. waits_for, because: as in `ports.Standing`."""
+    """The state of the election, for people. leader: the leader's name, "" = unknown. waits_for, because: as in
+    `ports.Standing`."""
 
     leader: str = ""
     waits_for: str = "its first look at the candidates"
@@ -54,7 +56,7 @@ class ElectionStrategy(ABC):
         self.woken = threading.Event()
 
     def wake(self) -> None:
-        """Starts the next step at once. May be called on any thread."""
+        """Starts the next step at once. Any thread may call this method."""
         self.woken.set()
 
     @abstractmethod
@@ -64,7 +66,7 @@ class ElectionStrategy(ABC):
 
     @abstractmethod
     def recover(self, error: Exception) -> None:
-        """Drops the connection and the lease after a step that failed, and logs the error. Called while it is
+        """Drops the connection and the lease after a step that failed, and logs the error. Called while `error` is
         handled."""
 
     @abstractmethod
@@ -84,7 +86,7 @@ class ElectionStrategy(ABC):
 class CandidateThread:
     """Implements `ports.Leadership` by a strategy and a thread. The thread starts with the first `acquire`.
 
-    A forked child has no such thread, so nothing in it holds the lease."""
+    A forked child does not have the thread, so no code in the child holds the lease."""
 
     def __init__(self, strategy: ElectionStrategy, name: str, who: str, clock: Clock) -> None:
         """name: of the thread. who: the candidate's name, for people."""

@@ -24,8 +24,8 @@ _HEADER_CHARS_MAX = 4096
 
 
 class ParsedHeaders(NamedTuple):
-    """The attributes in a record's headers; "" or None for a missing one. time_s: seconds since the epoch. None of them
-    is verified: a producer can write any value."""
+    """The attributes in a record's headers. "" or None: the header is missing. time_s: seconds since the epoch. No
+    attribute is verified: a producer can write any value."""
 
     id: str = ""
     source: str = ""
@@ -48,8 +48,8 @@ def headers(
     """The headers of one record. The same arguments give the same bytes, so a resent event is identical.
 
     fact_name: the kind of fact in the register, also for its tombstone. subject: the job id, "" if the record belongs
-    to no job. sequence: counts per (source, partition), from 1. epoch: the leader's; None for other writers.
-    """
+    to no job. sequence: counts per (source, partition), from 1. actor: "" = none. epoch: of the leader that writes;
+    None for other writers. extra: more headers."""
     attributes = [
         ("ce_specversion", "1.0"),
         ("ce_id", event_id),
@@ -68,7 +68,7 @@ def headers(
 
 def parse(headers: Sequence[tuple[str, Any]] | None) -> ParsedHeaders:
     """The attributes in a record's headers. Never raises: a missing or malformed attribute is "" or None. If a header
-    occurs twice, which it should not, the first counts, as for the epoch in `core.model.published`."""
+    occurs twice, which it should not, the first one counts, as for the epoch in `core.model.published`."""
     texts = {name: _text(value) for name, value in reversed(headers or ())}
     return ParsedHeaders(
         id=texts.get("ce_id", ""),

@@ -73,7 +73,7 @@ class PublicKeys:
         }
 
     def why_not(self, anchor: Anchor) -> str:
-        """Why the signature of an anchor is not valid; "" if it is."""
+        """Why the signature of an anchor is not valid; "" if the signature is valid."""
         if not anchor.signature:
             return "it is not signed"
         if (key := self._keys.get(anchor.key)) is None:
@@ -89,7 +89,7 @@ def make(path: Path) -> tuple[Path, str]:
     """Creates a private key at `path`, readable only by its owner, and its public key at `<path>.pub`. Returns the path
     of the public key and its fingerprint.
 
-    Raises: UsageError if one of the files exists or can't be created; no file was then created or changed."""
+    Raises: UsageError if one of the files exists or can't be created; then no file is created or changed."""
     key = Ed25519PrivateKey.generate()
     public = path.with_name(f"{path.name}.pub")
     private_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

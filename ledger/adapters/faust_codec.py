@@ -1,8 +1,7 @@
 """A Faust codec that decodes the values of the ledger's topics: `serializer="jobledger-avro"`. Needs jobledger[audit].
 
-The entry point group `faust.codecs` registers it (pyproject.toml). It only reads: Faust does not write None as a
-tombstone, and facts are written with a Recorder or by docs/PROTOCOL.md.
-"""
+The entry point group `faust.codecs` registers the codec (pyproject.toml). The codec only decodes: Faust does not write
+None as a tombstone, and facts are written with a Recorder or by docs/PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from ledger.adapters.schemas import by_fingerprint
 
 
 class AvroCodec(Codec):
-    """Bytes -> {"fact": name of the schema, "fields": {field name in the schema: value}}.
+    """Decodes bytes to {"fact": name of the schema, "fields": {field name in the schema: value}}.
 
     Raises: ValueError if the bytes have no single-object framing, an unknown schema, are cut off, or have trailing
     bytes."""

@@ -6,8 +6,9 @@ from ledger.ports import Leadership, Standing
 
 
 class ForcedLeadership:
-    """Implements `ports.Leadership`. It leads until `release`; from then on `inner` decides. If it led again after a
-    fence, two forced leaders would fence each other in turn for ever (decision 5)."""
+    """Implements `ports.Leadership`. Leads without a lock until `release`; from then on `inner`, the election's
+    candidate, decides. If two forced leaders led again after a fence, they would fence each other in turn for ever
+    (decision 5)."""
 
     def __init__(self, inner: Leadership, *, who: str = "") -> None:
         self._inner, self._who, self._forced = inner, who, True

@@ -19,12 +19,12 @@ MASK = "********"
 
 
 class HookFailed(Exception):
-    """The hook did not accept the notification. The message says why, without anything that may be secret."""
+    """The hook did not accept the notification. The message states the reason, without anything that may be secret."""
 
 
 class CommandHook:
-    """Runs a program with the body on its stdin, without a shell. Exit code 0 means that it accepted the
-    notification."""
+    """Runs a program with the notification's body on its stdin, without a shell. Exit code 0 means that the program
+    accepted the notification."""
 
     def __init__(self, command: Sequence[str], timeout_s: float) -> None:
         self._command, self._timeout_s = list(command), timeout_s
@@ -58,8 +58,8 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
 
 
 class Webhook:
-    """POSTs the body as JSON, with the id as Idempotency-Key. Status 2xx means accepted. Redirects are not followed: a
-    url that holds a secret is for one host only."""
+    """POSTs the notification's body as JSON, with the notification's id as Idempotency-Key. Status 2xx means accepted.
+    Redirects are not followed: a url that holds a secret is for one host only."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._parts, self._timeout_s, self._shown = urlsplit(url), timeout_s, shown(url)
@@ -104,7 +104,7 @@ def _cut(connection: HTTPConnection) -> None:
 
 
 def problem(url: str) -> str:
-    """Why a url can't be a webhook; "" if it can. The text never contains the url."""
+    """Why a url can't be a webhook; "" if the url can be one. The text never contains the url."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)

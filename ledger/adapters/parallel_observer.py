@@ -15,14 +15,14 @@ Answer = Observation | LedgerError
 
 
 class ParallelObserver:
-    """Like `tasks.observe`, but each runner has a lasting thread of its own.
+    """Observes runners as `tasks.observe`, but with a lasting thread for each runner.
 
-    An answer counts only in the pass that requested it. A late answer may be older than the log as read by then, and an
-    attempt started in between would seem to be lost. So a runner that does not answer within limit_s is silent.
+    An answer counts only in the pass that requested it. A late answer may be older than the log that was read
+    meanwhile, and an attempt started in between would seem to be lost. So a runner that does not answer within limit_s
+    seconds is silent.
 
     A silent runner is still queried, but no pass waits for it until it has answered without an error, within limit_s.
-    So a runner that always hangs delays the others by limit_s once, not each time that it seems to recover.
-    """
+    So a runner that always hangs delays the other runners by limit_s once, not each time that it seems to recover."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s

@@ -16,7 +16,7 @@ from ledger.util.metrics import Measure
 
 
 class Exporter(Collector):
-    """A context manager that serves GET /metrics on threads of its own. Each scrape calls `measure`.
+    """A context manager that serves GET /metrics on separate threads. Each scrape calls `measure`.
 
     Raises: ConfigError if it can't listen on the address and port."""
 

@@ -18,8 +18,7 @@ _FORK = multiprocessing.get_context("fork")  # the parent has everything importe
 def in_children(calls: Sequence[Callable[[], TaskOutcome[Any]]], limit_s: float) -> list[TaskOutcome[Any]]:
     """Runs all calls at once, each in a forked child. Returns their outcomes in the order of the calls.
 
-    The outcome is CRASHED, with a reason, if the child raises, dies, or has not answered after limit_s.
-    """
+    The outcome is CRASHED, with a reason, if the child raises, dies, or has not answered after limit_s seconds."""
     children = [_begin(call) for call in calls]
     outcomes: dict[int, TaskOutcome[Any]] = {}
     deadline = time.monotonic() + limit_s

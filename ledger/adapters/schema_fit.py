@@ -1,9 +1,8 @@
 """Tests whether an older version of a schema can hold a value, so that `avro` can write the value with that version.
 
-A fact that uses no new field then has the same bytes and digest in every release, and earlier releases can read it.
-Covers the changes that `tests/schemas` allows between versions: new fields with defaults at the end of a record, new
-symbols at the end of an enum. Source: docs/decisions/0015.
-"""
+A fact that uses no new field then has the same bytes and digest in every release, and earlier releases can read the
+fact. Covers the changes that `tests/schemas` allows between versions: new fields with defaults at the end of a record,
+new symbols at the end of an enum. Source: docs/decisions/0015."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ Named = dict[str, dict[str, Any]]
 
 
 def fits_in(older: dict[str, Any], newer: dict[str, Any]) -> Fits:
-    """A test of one plain value of `newer`: whether `older` can hold it without loss. Both schemas are as in their
-    files."""
+    """A function that returns whether the schema `older` can hold a plain value of `newer` without loss. Both schemas
+    are as in their files."""
     return _fits(older, newer, {}, {}) or (lambda _: True)
 
 

@@ -1,8 +1,7 @@
 """The Avro schemas: `schemas/<fact>/<NNNN>.avsc`, every version ever written, found by fingerprint.
 
-A file is never edited (tests/schemas): the log keeps records that were written with it. The wheel contains the folder
-as `ledger/schemas`; in a source checkout it is next to the package. Source: docs/PROTOCOL.md.
-"""
+A file is never edited (tests/schemas): the log keeps records that were written with its schema. The wheel contains the
+folder as `ledger/schemas`; in a source checkout the folder is next to the package. Source: docs/PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ NAMESPACE = "io.jobledger"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """One version of one fact's schema. fact: the record's name. fingerprint: CRC-64-AVRO, little-endian. raw: as in
-    the file. parsed: for fastavro."""
+    """One version of one fact's schema. fact: the record's name. fingerprint: CRC-64-AVRO, little-endian. raw: the
+    schema as in its file. parsed: the schema as fastavro takes it."""
 
     fact: str
     version: int
@@ -35,7 +34,7 @@ class Schema:
 def schema_folder() -> Path:
     """The folder of the schemas: in the installed package, else in the source checkout.
 
-    Raises: ConfigError if neither has them."""
+    Raises: ConfigError if neither has the folder."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "schemas", package.parent / "schemas"):
         if folder.is_dir():
@@ -54,19 +53,20 @@ def load(folder: Path) -> Iterator[Schema]:
 
 
 def fingerprint_of(schema: dict[str, Any]) -> bytes:
-    """CRC-64-AVRO of the parsing canonical form, little-endian (as fastavro's hex already is)."""
+    """The fingerprint of a schema: CRC-64-AVRO of its parsing canonical form, little-endian (as fastavro's hex already
+    is)."""
     return bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 @cache
 def by_fingerprint() -> Mapping[bytes, Schema]:
-    """Fingerprint -> schema, for every version of every fact; the versions of each fact in ascending order."""
+    """The schemas by fingerprint: every version of every fact; the versions of each fact in ascending order."""
     return {schema.fingerprint: schema for schema in load(schema_folder())}
 
 
 @cache
 def versions() -> Mapping[str, list[Schema]]:
-    """Fact name -> all versions of its schema, ascending."""
+    """The schemas by fact name: all versions of each fact's schema, ascending."""
     found: dict[str, list[Schema]] = {}
     for schema in by_fingerprint().values():
         found.setdefault(schema.fact, []).append(schema)

@@ -1,9 +1,8 @@
-"""Converts dataclasses to plain values (dict, list, str, …) and back, field by field, for the codec.
+"""Converts dataclasses to plain values (dict, list, str, …) and back, field by field, for the codec `avro`.
 
-The conversion of a class is derived once from its type hints; converting a value is then only calls. A field `from_` is
-named `from` outside Python. A symbol that an enum does not know becomes UNKNOWN. A number that is not finite is refused
-in both directions: NaN never equals itself.
-"""
+The conversion of a class is derived once from its type hints; then no type hint is examined for a value. A field
+`from_` is named `from` outside Python. A symbol that an enum does not know becomes UNKNOWN. A number that is not finite
+is refused in both directions: NaN never equals itself."""
 
 from __future__ import annotations
 

@@ -20,14 +20,15 @@ def agent_sender(ledger: Ledger) -> KafkaEventSender:
 
 
 def require_agent_folder(ledger: Ledger) -> None:
-    """Raises: ConfigError if the agent's folder of this host holds jobs of another ledger."""
+    """Checks that the agent's folder of this host may be used by this ledger. Raises: ConfigError if the folder holds
+    jobs of another ledger."""
     from ledger.adapters.runners.subprocess.owner import require_own
 
     require_own(ledger.config.agent_folder, ledger.config.topics.events, _events_id(ledger))
 
 
 def claim_agent_folder(ledger: Ledger) -> None:
-    """As `require_agent_folder`. Then records that this ledger owns the folder."""
+    """Checks the agent's folder as `require_agent_folder`, then records that this ledger owns the folder."""
     from ledger.adapters.runners.subprocess.owner import record
 
     require_agent_folder(ledger)

@@ -1,4 +1,5 @@
-"""The anchors of a ledger, made by its settings: their topic, keys and writer; and the monitoring of an archiver."""
+"""The anchors of a ledger, as its settings define them: the topic, keys and writer of anchors, and the monitoring of an
+archiver."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def signer(config: Config) -> PrivateKey | None:
 
 
 def public_keys(config: Config, path: Path | None = None) -> PublicKeys | None:
-    """The public keys of valid anchors, from `path` or else from the settings; None if neither names a file: every
+    """The public keys of valid anchors, from `path` or else from the settings. None if neither names a file; then every
     anchor counts. Raises: ConfigError."""
     if (path := path or config.archive.anchor_public_key_file) is None:
         return None
@@ -52,8 +53,8 @@ def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str]
     """The check of anchors for an archiver: a function that returns why an anchor does not count, "" if it counts. None
     if all anchors count.
 
-    It is None for an archiver that does not sign, and for one whose own key is not among the public keys, since it
-    would reject its own anchors. Raises: as `public_keys`."""
+    All anchors count for an archiver that does not sign, and for one whose key is not among the public keys, since it
+    would reject its own anchors. sign: the archiver's key. Raises: as `public_keys`."""
     from ledger.archive.anchors.anchors import made
     from ledger.archive.format.chain import Head
 
@@ -62,7 +63,7 @@ def counting(config: Config, sign: PrivateKey | None) -> Callable[[Anchor], str]
 
 
 def anchor_topic(ledger: Ledger, topic: str = "") -> AnchorTopic:
-    """The topic of anchors; the caller closes it. topic: a name in place of the one in the settings. Raises: as
+    """The topic of anchors; the caller closes it. topic: its name; "" = the name in the settings. Raises: as
     `Ledger.event_log`."""
     from ledger.adapters import cloudevents
     from ledger.archive.anchors.anchor_topic import AnchorTopic
@@ -77,10 +78,9 @@ def anchoring(
     ledger: Ledger, archive: Archive, tps: Callable[[], Iterable[TopicPartition]] | None = None, to: Path | None = None
 ) -> Anchoring:
     """The anchoring of an archive; the caller closes it. tps: as in `Anchoring`; None = all partitions of the topics.
-    to: a file in place of the topic of anchors.
+    to: a file for the anchors; None = the topic of anchors.
 
-    Raises: as `signer`, `public_keys` and `Ledger.event_log`.
-    """
+    Raises: as `signer`, `public_keys` and `Ledger.event_log`."""
     from ledger.archive.anchors.anchoring import Anchoring
 
     tps = tps or partial(archives.archived_partitions, ledger)
@@ -93,7 +93,8 @@ def anchoring(
 
 
 def anchored_progress(ledger: Ledger) -> list[ArchiveProgress]:
-    """As `archives.archive_progress`, with the newest anchor of each partition from the topic of anchors."""
+    """How far the archive is behind each partition (`archives.archive_progress`), with each partition's newest anchor
+    from the topic of anchors."""
     from ledger.archive.anchors.anchor_topic import standing
     from ledger.archive.store.status import with_anchors
 

@@ -68,7 +68,8 @@ def queries(ledger: Ledger, bundled: Path | None = None) -> Iterator[Queries]:
 
 
 def archiving(config: Config) -> tuple[ObjectStore, Callable[[Record], Decoded]]:
-    """The object store and the decoder for a task of the archiver. Call it in the process that performs the task."""
+    """The object store and the decoder for a task of the archiver. Call this function in the process that performs the
+    task."""
     from ledger.app.ledger import Ledger
 
     return Ledger.open(config).objects, _decoded
@@ -96,7 +97,8 @@ def archived_partitions(ledger: Ledger) -> dict[TopicPartition, PartitionShape]:
 
 
 def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None = None) -> list[ArchiveProgress]:
-    """How far the archive is behind each partition. known: heads that need not be read from the archive.
+    """How far the archive is behind each partition. known: heads that are known already; the other heads are read from
+    the archive.
 
     Raises: as `Ledger.archive` and `archived_partitions`."""
     from ledger.adapters.kafka.append_times import first_times
@@ -110,7 +112,7 @@ def archive_progress(ledger: Ledger, known: Mapping[TopicPartition, Head] | None
 
 
 def redacting(ledger: Ledger) -> Redacting:
-    """The redaction of archived records. Raises: as `Ledger.archive`."""
+    """An object that redacts archived records of this ledger. Raises: as `Ledger.archive`."""
     from ledger.adapters import avro, cloudevents
     from ledger.archive.removal.redacting import Redacting
     from ledger.archive.snapshots.snapshots import thin_events, thin_recovery
@@ -128,10 +130,9 @@ def redacting(ledger: Ledger) -> Redacting:
 
 
 def restoring(ledger: Ledger, report: Callable[[str], object]) -> Restoring:
-    """The restore of the topics from the archive. report: called with the current step, for people.
+    """An object that restores the topics from the archive. report: called with the current step, for people.
 
-    Raises: as `Ledger.archive`; ConfigError if no setting names a Kafka.
-    """
+    Raises: as `Ledger.archive`; ConfigError if no setting names a Kafka."""
     from ledger.adapters import avro
     from ledger.adapters.kafka.restore_target import KafkaTarget
 
@@ -144,10 +145,10 @@ def restoring(ledger: Ledger, report: Callable[[str], object]) -> Restoring:
 
 
 def past(ledger: Ledger, source: Source, moment: Moment, thin: bool = False) -> tuple[Source, Cut]:
-    """The ledger as it was at a moment, and the offsets where the moment cuts its partitions. thin: only what a fold
-    needs.
+    """The ledger as it was at a moment, and the offset in each partition at which the moment lies. thin: read only the
+    records that a fold needs.
 
-    Raises: as `resolve_moment.as_of`, and as `Ledger.archive` if the settings name one."""
+    Raises: as `resolve_moment.as_of`, and as `Ledger.archive` if the settings name an archive."""
     from ledger.history.resolve_moment import as_of, must_be_of
 
     archived, lag_s = _archived(ledger), ledger.config.topics.lags_s
@@ -167,7 +168,7 @@ def _archived(ledger: Ledger) -> Archived:
 
 
 def cold_start(ledger: Ledger) -> Mapping[TopicPartition, StartSnapshot]:
-    """partition -> the snapshot from which a projector may start. Raises: as `Ledger.archive` and
+    """The snapshots from which a projector may start: partition -> snapshot. Raises: as `Ledger.archive` and
     `archived_partitions`."""
     from ledger.archive.snapshots.bootstrap import usable
     from ledger.roles.projector.cold_start import StartSnapshot
@@ -205,8 +206,8 @@ def seal_bundle(store: ObjectStore) -> None:
 
 
 def bundle(path: Path, progressed: Progressed | None = None) -> Bundle:
-    """The bundle at a path. It needs no settings and no server. Raises: UsageError; LedgerError if `bundle.json`
-    differs from its sealed hash."""
+    """The bundle in a file, opened without settings or a server. progressed: called while records are read. Raises:
+    UsageError; LedgerError if `bundle.json` differs from its sealed hash."""
     with of_extra("archive"):
         from ledger.history import bundling
     from ledger.adapters import avro, cloudevents

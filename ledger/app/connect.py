@@ -16,8 +16,9 @@ def connect(
     config: Config | None = None, *, actor: str | None = None, timeout_s: float = 30.0,
     progressed: Progressed | None = None,
 ) -> Client:  # fmt: skip
-    """As `Ledger.open(config).client(...)`. actor: the user, for audits; default user@host. timeout_s: how long Kafka may
-    take to acknowledge a write. progressed: called while it reads.
+    """A client of the ledger that the settings name, as `Ledger.open(config).client(...)`. actor: the user, for audits;
+    None = user@host. timeout_s: how long Kafka may take to acknowledge a write. progressed: called while the client
+    reads.
 
-    It opens no connection before the first use. Raises: ConfigError."""
+    The client opens no connection before its first use. Raises: ConfigError."""
     return Ledger.open(config).client(actor=actor, timeout_s=timeout_s, progressed=progressed)

@@ -1,9 +1,8 @@
-"""The garbage collection of the leading reconciler: `jobledger gc --apply` on a schedule, in a process of its own.
+"""The garbage collection of the leading reconciler: `jobledger gc --apply` on a schedule, in a separate process.
 
 The process reads the log from its beginning, which takes time and memory, and its failures do not touch the reconciler.
 Two leaders that collect at once, or a former leader that still collects, do no harm: the log decides what is garbage,
-not leadership.
-"""
+not leadership."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ class Command(NamedTuple):
 
 
 def command_of(config: Config) -> Command:
-    """The command for a collection, with the settings of this process in its environment: arguments would be visible to
-    all users."""
+    """The command that collects garbage. The settings of this process are in its environment, since all users can read
+    arguments."""
     given = {"LEDGER_DIR": str(config.dir)}
     if config.config_file:
         given["LEDGER_CONFIG"] = str(config.config_file.absolute())
@@ -46,8 +45,9 @@ def command_of(config: Config) -> Command:
 
 
 class Collections:
-    """Inside the `with` block, runs the command every interval_s while `leads` returns True; 0 = never. The first run
-    starts after a whole interval, since a new leader has more urgent work."""
+    """Collects garbage on a schedule inside the `with` block: runs `command` every interval_s seconds if `leads`
+    returns True. interval_s 0: never. The first run starts after a whole interval, since a new leader has more urgent
+    work."""
 
     def __init__(self, command: Command, leads: Callable[[], bool], interval_s: float) -> None:
         self._command, self._leads, self._interval_s = command, leads, interval_s
@@ -107,7 +107,7 @@ class Collections:
 
 
 def tell(answer: Mapping[str, Any]) -> None:
-    """Logs the deleted items, and the items that could not be deleted."""
+    """Logs the result of a collection: the deleted items, and the items that could not be deleted."""
     for row in answer["deleted"][:SHOWN_MAX]:
         log.info("collected", **{name: row[name] for name in ("kind", "job_id", "where", "size", "evidence")})
     for row in answer["left"][:SHOWN_MAX]:

@@ -25,7 +25,7 @@ OPERATOR = "operator"
 
 
 class Adapters(Protocol):
-    """Makes the adapters of one ledger. Implemented by `SettingsAdapters` and `MemoryAdapters`."""
+    """Makes the adapters of one ledger. `SettingsAdapters` and `MemoryAdapters` implement this protocol."""
 
     @property
     def clock(self) -> Clock: ...
@@ -123,8 +123,8 @@ class Ledger:
         return self._adapters.sender(timeout_s)
 
     def leadership(self, role: str, force: bool = False) -> Leadership:
-        """A new candidate of the role's election; the caller closes it. force: it leads one term without the lock; then
-        only the epoch in the log protects against two leaders.
+        """A new candidate of the role's election; the caller closes it. force: the candidate leads one term without the
+        lock; then only the epoch in the log protects against two leaders.
 
         Raises: ConfigError."""
         made = self._adapters.leadership(role)
@@ -150,7 +150,8 @@ class Ledger:
         return made if progressed is None else replace(made, progressed=progressed)
 
     def entries(self) -> Entries:
-        """job id -> entry, for every job that is not retired. Its `.recovery_set()` holds the jobs to bring back."""
+        """The published entries: job id -> entry, for every job that is not retired. `.recovery_set()` of the result
+        holds the jobs to bring back."""
         from ledger.reader.reading import entries_of
 
         return entries_of(self.source())
@@ -158,8 +159,8 @@ class Ledger:
     def client(
         self, *, actor: str | None = None, timeout_s: float = 30.0, progressed: Progressed | None = None
     ) -> Client:  # fmt: skip
-        """The client for submitting and changing jobs. actor: the user, for audits; default user@host. timeout_s:
-        how long Kafka may take to acknowledge a write. Raises: ConfigError."""
+        """The client for submitting and changing jobs. actor: the user, for audits; None = user@host. timeout_s: how
+        long Kafka may take to acknowledge a write. progressed: called while records are read. Raises: ConfigError."""
         from ledger.adapters import avro
         from ledger.operations.client import Client
         from ledger.producer.recorder import Recorder
@@ -190,13 +191,13 @@ class Ledger:
 
 
 def task_context(config: Config) -> tuple[dict[str, Runner], BlobStore]:
-    """The runners and the blob store for a task of the reconciler. Call it in the process that performs the task. With
-    an archive, neither deletes data that a pin protects."""
+    """The runners and the blob store for a task of the reconciler. Call this function in the process that performs the
+    task. With an archive, runners and store keep data that a pin protects."""
     return guarded(Ledger.open(config))
 
 
 def guarded(ledger: Ledger) -> tuple[dict[str, Runner], BlobStore]:
-    """The runners and the blob store of a ledger. With an archive, neither deletes data that a pin protects."""
+    """The runners and the blob store of a ledger. With an archive, runners and store keep data that a pin protects."""
     if not ledger.config.archive.adapter:
         return ledger.runners, ledger.blobs
     from ledger.app import pin_guard, pinning

@@ -76,7 +76,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def is_json(settings: LogSection, stream: TextIO) -> bool:
-    """Whether log lines are JSON objects."""
+    """Whether log lines are JSON objects, by the settings and, with format auto, by the kind of stream."""
     return settings.format == "json" or (settings.format == "auto" and not stream.isatty())
 
 

@@ -61,12 +61,11 @@ def body_of(entry: RecoveryEntry) -> bytes:
 
 
 class Notifier:
-    """Delivers the offered entries that are in one of `states`. hooks: name -> function; each gets every notification,
-    independently of the others. memory: a file with the delivered ids, so that a successor on this host does not
-    repeat them.
+    """Delivers the offered entries that are in one of `states`. hooks: name -> function; each hook gets every
+    notification, independently of the other hooks. memory: a file with the delivered ids, so that a successor on this
+    host does not repeat them.
 
-    counters: delivered, failed (tries), given_up, dropped (the queue was full).
-    """
+    counters: delivered, failed (tries), given_up, dropped (the queue was full)."""
 
     def __init__(self, states: Collection[str], hooks: Mapping[str, Deliver], memory: Path, clock: Clock) -> None:
         self._states, self._hooks, self._memory, self._clock = frozenset(states), dict(hooks), memory, clock
@@ -82,16 +81,16 @@ class Notifier:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. A running delivery may finish, or be cut off with the process; the next leader offers the
-        rest again."""
+        """Ends the delivery thread. A running delivery may finish, or be cut off with the process; the next leader
+        offers the rest again."""
         self._over = True
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
 
     def offer(self, entry: RecoveryEntry) -> None:
-        """Queues a notification if the entry's state is one of `states`. It is cheap, and never blocks or raises,
-        because the role calls it between two commits."""
+        """Queues a notification if the entry's state is one of `states`. The call is cheap, and never blocks or raises,
+        because the role makes it between two commits."""
         if entry.state not in self._states:
             return
         try:
@@ -187,7 +186,7 @@ class Notifier:
 
 
 def notifier(config: Config) -> Notifier | None:
-    """The notifier of the hooks in the settings; None if there are none. Raises: ConfigError."""
+    """The notifier of the hooks in the settings; None if the settings name no hook. Raises: ConfigError."""
     made = _hooks(config)
     return Notifier(config.notify.states, made, config.notified_file, SystemClock()) if made else None
 

@@ -31,8 +31,8 @@ def pin(ledger: Ledger, source: Source, jobs: Sequence[str], from_ms: int | None
 
 
 def is_archived(ledger: Ledger, source: Source, job_id: str) -> bool:
-    """Whether the archive contains a record of the job with that id. It reads the segments that may contain one, until
-    it finds the first. Raises: as `Ledger.archive` and `key_scan.picked`."""
+    """Whether the archive contains a record of the job with that id. Reads the segments that may contain such a record,
+    until the first is found. Raises: as `Ledger.archive` and `key_scan.picked`."""
     if not is_job_id(job_id):
         return False
     kept = ledger.archive
@@ -54,8 +54,8 @@ def unpin(ledger: Ledger, source: Source, pin_id: str, reason: str) -> Pin | Non
 
 
 def held_jobs(ledger: Ledger) -> Mapping[str, str]:
-    """job id -> the pin that protects the job, from the archive's chain of removals; empty without an archive. Raises:
-    as `Ledger.archive` and `pins.pins`."""
+    """The pinned jobs: job id -> id of a pin that protects the job, from the archive's chain of removals; empty without
+    an archive. Raises: as `Ledger.archive` and `pins.pins`."""
     if not ledger.config.archive.adapter:
         return {}
     kept = ledger.archive
@@ -65,16 +65,16 @@ def held_jobs(ledger: Ledger) -> Mapping[str, str]:
 
 
 def listed_holds(ledger: Ledger) -> Mapping[str, str]:
-    """job id -> the pin that protects the job, as `held_jobs`, but from one listing of the object store. Raises: as
-    `Ledger.objects`; the errors of the store."""
+    """The pinned jobs: job id -> id of a pin that protects the job, from one listing of the object store; empty without
+    an archive. Raises: as `Ledger.objects`; the errors of the store."""
     from ledger.archive.removal import holds
 
     return holds.held_jobs(ledger.objects) if ledger.config.archive.adapter else {}
 
 
 def held_by(ledger: Ledger) -> Callable[[str], str]:
-    """A function: job id -> the pin that protects the job, "" if none does. The function raises as `Ledger.objects`,
-    and the errors of the store."""
+    """A function from a job id to the id of a pin that protects the job; "" if none does. The function raises as
+    `Ledger.objects`, and the errors of the store."""
 
     def ask(job_id: str) -> str:
         from ledger.archive.removal import holds

@@ -1,8 +1,8 @@
 """Compares the agent that a starting reconciler reaches with the agent of the leading reconciler.
 
-A standby with another agent would otherwise notice that only when it takes over, and then every job of the other agent
-waits. So it logs a warning when it starts, while no job waits yet. Source: docs/decisions/0040.
-"""
+A standby that reaches another agent would otherwise notice the difference only at its take-over, and then every job of
+the leader's agent waits. So the standby logs a warning when it starts, while no job waits yet. Source:
+docs/decisions/0040."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = structlog.get_logger(ROLE)
 
 
 class AgentComparison:
-    """Inside the `with` block, a thread compares once, as soon as both agents are known.
+    """Compares the agents once, on a thread inside the `with` block, as soon as both are known. Logs a warning if they
+    differ.
 
-    reached: returns, for each runner with instances, the instance that this process reaches; raises LedgerError while
-    it does not answer. own_name: the writer name in our own claims, which are not compared here: the take-over compares
-    them (`roles.reconciler.instances`).
-    """
+    reached: returns, for each runner with instances, the instance that this process reaches; raises LedgerError while a
+    runner does not answer. own_name: the writer name in our own claims. Our claims are not compared here: the take-over
+    compares them (`roles.reconciler.instances`)."""
 
     def __init__(self, source: Source, reached: Callable[[], Mapping[str, str]], own_name: str) -> None:
         self._source, self._reached, self._own_name = source, reached, own_name

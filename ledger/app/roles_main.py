@@ -33,14 +33,15 @@ HEADER_BYTES_MAX = 16_384  # the most that key, headers and batch overhead of a 
 
 
 def spare_the_collector() -> None:
-    """Makes Python's garbage collector run less often. Registers and entries live as long as the process and have no
-    cycles. Scanning them repeatedly would cost a fifth of a projector's cold start (benchmarks/fold_rate.py)."""
+    """Makes Python's garbage collector run less often. Registers and entries live as long as the process and form no
+    reference cycles. Scanning them repeatedly would cost a fifth of a projector's cold start (benchmarks/fold_rate.py).
+    """
     gc.set_threshold(200_000, 50, 100)
 
 
 def run_projector(ledger: Ledger, *, force_lead: bool = False, stop: threading.Event) -> None:
-    """Runs a projector until `stop` is set. Raises: ConfigError if a topic has wrong settings; Unreachable if there is
-    no broker."""
+    """Runs a projector until `stop` is set. force_lead: lead one term without the lock. Raises: ConfigError if a topic
+    has wrong settings; Unreachable if Kafka does not answer."""
     from ledger.roles.projector.projector import Projector
 
     spare_the_collector()
@@ -71,8 +72,8 @@ def run_projector(ledger: Ledger, *, force_lead: bool = False, stop: threading.E
 
 
 def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.Event) -> None:
-    """Runs a reconciler until `stop` is set. Raises: ConfigError if a topic, or a setting of Kafka or of the blob
-    store, is wrong; Unreachable if there is no broker."""
+    """Runs a reconciler until `stop` is set. force_lead: lead one term without the lock. Raises: ConfigError if a
+    topic, or a setting of Kafka or of the blob store, is wrong; Unreachable if Kafka does not answer."""
     from ledger.adapters.parallel_observer import ParallelObserver
     from ledger.adapters.spark.executor import SparkExecutor
     from ledger.adapters.spark.session import start_session
@@ -123,7 +124,7 @@ def run_reconciler(ledger: Ledger, *, force_lead: bool = False, stop: threading.
 
 def run_archiver(ledger: Ledger, *, stop: threading.Event) -> None:
     """Runs an archiver until `stop` is set. Raises: ConfigError if the settings name no archive, or a topic or a
-    setting is wrong; Unreachable if there is no broker; LedgerError if the archive holds records of other topics."""
+    setting is wrong; Unreachable if Kafka does not answer; LedgerError if the archive holds records of other topics."""
     from ledger.adapters.spark.segments import SparkSegments
     from ledger.adapters.spark.session import start_session
     from ledger.archive.store.archiving import Archiver

@@ -10,8 +10,8 @@ from ledger.errors import ConfigError
 
 
 def s3_settings(given: BucketSection, section: str) -> S3Settings:
-    """The settings of a bucket. section: the name of its section, for messages. Raises: ConfigError if a setting is
-    missing or invalid."""
+    """The settings of a bucket. section: the name of the settings section that `given` comes from, for error messages.
+    Raises: ConfigError if a setting is missing or invalid."""
     if not given.bucket:
         hint = f"Set LEDGER_{section.upper()}__BUCKET=NAME"
         raise ConfigError(f"{section}.adapter is s3, but {section}.bucket is not set.", hint=hint)

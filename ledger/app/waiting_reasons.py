@@ -1,7 +1,6 @@
-"""The file in which the reconciler of this host records why jobs wait. It is for people, and not part of the log.
+"""The file in which the reconciler of this host records why jobs wait. The file is for people, and not part of the log.
 
-No decision depends on it. It is written at each change, and it is empty while no reconciler of this host leads.
-"""
+No decision depends on the file. It is written at each change, and is empty while no reconciler of this host leads."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def tell(path: Path, waits: dict[str, str]) -> None:
 
 
 def read(path: Path) -> dict[str, str]:
-    """Job id -> reason, from the file; {} if there is no such file, or it can't be read."""
+    """The reasons in the file: job id -> reason; {} if the file does not exist or can't be read."""
     try:
         waits = json.loads(path.read_bytes())
     except (OSError, ValueError):

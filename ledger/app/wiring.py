@@ -1,7 +1,6 @@
-"""The only module that chooses adapters by the settings. It only makes them.
+"""The only module that chooses adapters by the settings. It makes adapters and does nothing else.
 
-Every method imports the adapter that it makes, so that a command loads only the modules that it needs.
-"""
+Every method imports the adapter that it makes, so that a command loads only the modules that it needs."""
 
 from __future__ import annotations
 
@@ -36,20 +35,22 @@ class SettingsAdapters:
         self.clock: Clock = SystemClock()
 
     def event_log(self) -> EventLog:
-        """Raises: ConfigError if no setting names a Kafka."""
+        """The log on Kafka. Raises: ConfigError if no setting names a Kafka."""
         from ledger.adapters.kafka.log import KafkaLog
 
         # confluent_kafka types topic and offset as optional, although every record that was read has them.
         return KafkaLog(self._config.client(), self.clock)  # type: ignore[return-value]
 
     def sender(self, timeout_s: float = 30.0) -> KafkaSender:
-        """Raises: as `event_log`."""
+        """A new sender of events to Kafka; the caller closes it. timeout_s: how long Kafka may take to acknowledge a
+        write. Raises: as `event_log`."""
         from ledger.adapters.kafka.sender import KafkaSender
 
         return KafkaSender(self._config.client(), self.clock, timeout_s=timeout_s)
 
     def leadership(self, role: str) -> Leadership:
-        """Raises: ConfigError if the settings of the election are invalid, or an extra is missing."""
+        """A new candidate of the role's election, by `leadership.adapter`. Raises: ConfigError if the settings of the
+        election are invalid, or an extra is missing."""
         config, who = self._config, instance(role)
         if config.leadership.adapter == "zookeeper":
             zookeeper, path = self._zookeeper(role)
@@ -66,7 +67,7 @@ class SettingsAdapters:
         return FileLockLeadership(config.leader_lock(role), who=who, clock=self.clock)
 
     def candidates(self, role: str) -> list[Candidate]:
-        """The candidates of a role, the leader first. A file lock and Kafka know the leader only.
+        """The candidates of a role, the leader first. Elections by a file lock or by Kafka know only the leader.
 
         Raises: Unreachable if the election does not answer; as `leadership`."""
         config = self._config
@@ -124,10 +125,11 @@ class SettingsAdapters:
         return FolderObjects(self._config.dir / "archive")
 
     def runners(self) -> dict[str, Runner]:
-        """All installed runners by name: our own, and one for each plug-in. A plug-in runs in a process of its own,
-        which starts at the first call (docs/decisions/0023). Runners keep files in a folder: the agent's for
-        `subprocess`, `<dir>/runners/<name>` for a plug-in. A plug-in that can't be loaded is included: its jobs
-        wait."""
+        """All installed runners by name: our own, and one for each plug-in. A plug-in that can't be loaded is included:
+        its jobs wait.
+
+        A plug-in runs in a separate process, which starts at the first call (docs/decisions/0023). Runners keep files
+        in a folder: the agent's for `subprocess`, `<dir>/runners/<name>` for a plug-in."""
         from ledger.adapters.runners.contained import ContainedRunner
         from ledger.adapters.runners.outside import OutsideRunner
         from ledger.adapters.runners.subprocess import SubprocessRunner
@@ -171,8 +173,8 @@ def _entry_points() -> list[EntryPoint]:
 
 
 def preload(config: Config) -> None:
-    """Loads the modules and data that the blob store would load at its first use, so that forked processes have them.
-    Opens no connection.
+    """Loads the modules and data that the blob store would load at its first use, so that forked processes inherit
+    them. Opens no connection.
 
     Raises: ConfigError if an extra is missing."""
     if config.blobs.adapter == "s3":

@@ -56,13 +56,12 @@ def job(*, fallback: Path | str | None = None, savepoints: bool = True) -> Runni
 
 
 class RunningJob:
-    """One attempt of a job, for use inside its process. `ledger.job()` returns it.
+    """One attempt of a job, for use inside its process. `ledger.job()` returns this object.
 
-    id: the job's. attempt: its number, from 1. They are "" and 0 if the ledger did not start this program. restored:
-    the file or folder to resume from, which must not be changed; None = from scratch.
+    id: the id of the job. attempt: the attempt's number, from 1. If the ledger did not start this program, id is "" and
+    attempt is 0. restored: the file or folder to resume from, which must not be changed; None = from scratch.
 
-    Any thread may make checkpoints. The `with` block must be entered in the main thread, because it handles signals.
-    """
+    Any thread may make checkpoints. The `with` block must be entered in the main thread, because it handles signals."""
 
     def __init__(
         self, folder: Path, restored: Path | None, signals: Iterable[signal.Signals], job_id: str = "", attempt: int = 0
@@ -86,8 +85,8 @@ class RunningJob:
 
     @property
     def stopping(self) -> bool:
-        """Whether SIGTERM came. The job should write a last checkpoint and leave the block: SIGKILL follows after the
-        grace period (10 s unless the job was submitted with another)."""
+        """Whether SIGTERM came. The job should write a last checkpoint and leave the `with` block: SIGKILL follows
+        after the grace period (10 s unless the job was submitted with another one)."""
         return self._stopping
 
     @property
@@ -101,7 +100,8 @@ class RunningJob:
         return self._stopping or self.savepoint_asked or time.monotonic() - self._completed_at >= every_s
 
     def wait(self, seconds: float) -> None:
-        """Sleeps, but returns at once if the job has to stop or a savepoint is requested. `time.sleep` would not."""
+        """Sleeps, but returns at once if the job has to stop or a savepoint is requested. `time.sleep` would not return
+        early."""
         until = time.monotonic() + seconds
         while not (self._stopping or self.savepoint_asked) and (left := until - time.monotonic()) > 0:
             if self._wake_up[0] < 0:
@@ -113,13 +113,14 @@ class RunningJob:
 
     @contextmanager
     def checkpoint(self, number: int | None = None, *, label: str = "") -> Iterator[Path]:
-        """A new folder to write the state into. When the block ends, it becomes a completed checkpoint, synced to disk.
+        """A new folder to write the state into. When the `with` block ends, the folder becomes a completed checkpoint,
+        synced to disk.
 
-        Its files are fsynced, and it is renamed to `chk-<number>`, or to `sav-<number>` if a savepoint is requested. If
-        the block raises, the folder is removed and there is no checkpoint.
+        The files are fsynced, and the folder is renamed to `chk-<number>`, or to `sav-<number>` if a savepoint is
+        requested. If the block raises, the folder is removed, and no checkpoint is made.
 
-        number: must be above that of the last checkpoint; None = the next number. label: the label of a cut through
-        several jobs that the checkpoint belongs to.
+        number: must be above that of the last checkpoint; None = the next number. label: of the cut through several
+        jobs to which the checkpoint belongs; "" = no cut.
         Raises: UsageError if the number does not rise, the label is invalid, or a checkpoint is open already; OSError.
         """
         if label and not _LABEL.match(label):

@@ -1,8 +1,7 @@
 """The process from which Spark forks its Python workers (`spark.python.daemon.module`), with their modules imported.
 
-Otherwise each worker imports the modules itself. Each task also costs more: Spark puts its own jar and zips on Python's
-path, and a worker reads the file names in them again, which is most of the cost of a task (decision 34).
-"""
+Otherwise each worker would import the modules itself. It would also pay more for each task: Spark puts its own jar and
+zips on Python's path, and a worker reads the file names in these archives again for every task (decision 34)."""
 
 from __future__ import annotations
 

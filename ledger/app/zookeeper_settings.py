@@ -11,7 +11,7 @@ from ledger.errors import ConfigError
 
 
 def zookeeper_settings(config: Config) -> ZooKeeperSettings:
-    """The settings of the connection to ZooKeeper, including secrets: never show them.
+    """The settings of the connection to ZooKeeper. They include secrets: never show them.
 
     Raises: ConfigError if a setting is missing or invalid, or a file with a secret can't be read."""
     given = config.zookeeper

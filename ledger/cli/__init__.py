@@ -1,8 +1,7 @@
-"""The command `jobledger`: it parses, makes one call into the library, and prints.
+"""The command `jobledger`: parses the arguments, makes one call into the library, and prints the answer.
 
-Each module beside this one adds its verbs by `register(app)`. Verbs import heavy modules themselves, so that `--help` and
-completion answer at once.
-"""
+Each other module of this package adds its verbs by `register(app)`. Verbs import heavy modules themselves, so that
+`--help` and completion answer at once."""
 
 from __future__ import annotations
 

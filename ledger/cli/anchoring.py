@@ -1,4 +1,6 @@
-"""The verbs `audit anchor|key`, and the choice of anchors that `audit verify` and `archive restore` prove against."""
+"""`jobledger audit anchor`: records the heads of all chains. `jobledger audit key`: makes a key that signs anchors.
+
+Also chooses the anchors that `audit verify` and `archive restore` prove against."""
 
 from __future__ import annotations
 
@@ -89,11 +91,11 @@ def key(world: Context, new: New) -> None:
 def judged(
     world: Context, files: Sequence[Path], public_key: Path | None, topic: str, of: Collection[str] | None = None
 ) -> tuple[JudgedAnchors, bool]:
-    """Returns the anchors to prove against, from files and the topic ("" = no topic), and whether any anchor is wrong.
-    Prints what is wrong on stderr. of: the topics whose anchors count, None = all.
+    """Returns the anchors to prove against, and whether any anchor is wrong. Prints on stderr which anchors are wrong.
 
-    Raises: UsageError if a file can't be read or holds no anchor; ConfigError if a key is invalid.
-    """
+    files: as `audit anchor --to` wrote them. topic: the topic of anchors; "" = read no topic. public_key: a file of
+    keys; None = by the settings. of: the topics whose anchors count; None = all.
+    Raises: UsageError if a file can't be read or holds no anchor; ConfigError if a key is invalid."""
     from ledger.app import anchors
     from ledger.archive.format.anchor import going_back, judge
 
@@ -152,7 +154,7 @@ def _tell(world: Context, what: str, lines: Sequence[str]) -> None:
 
 
 def must_be_sound(found: JudgedAnchors) -> None:
-    """Raises: LedgerError if two anchors can't both be true."""
+    """Checks that all anchors can be true together. Raises: LedgerError if two anchors contradict each other."""
     if found.forks:
         raise LedgerError(f"Two anchors can't both be true: {found.forks[0]} Nothing was restored.",
                           hint="See: jobledger audit verify")  # fmt: skip

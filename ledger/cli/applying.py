@@ -1,5 +1,5 @@
-"""The verb `apply`: makes the jobs match their files. It leaves equal jobs alone, and reports or replaces different
-ones."""
+"""`jobledger apply`: makes the jobs match their files. Equal jobs stay as they are; different jobs are reported or
+replaced."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def _over(client: Client, spec: JobSubmitted) -> tuple[str, str] | None:
 
 
 def spec_differences(old: JobSubmitted, new: JobSubmitted) -> list[str]:
-    """One line for each field that differs, such as `priority: 0 → 7`. The first restore point and the graph are
-    left out."""
+    """The fields in which two specs differ, one line each, such as `priority: 0 → 7`. The first restore point and the
+    graph are not compared."""
     found: list[str] = []
     for field in fields(new):
         if field.name not in _NOT_COMPARED:

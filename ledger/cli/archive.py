@@ -1,4 +1,7 @@
-"""The verbs `archive status|snapshot|compact|restore`; `archive query`, `expire` and `redact` stand beside."""
+"""`jobledger archive status|snapshot|compact|restore`: how far the archive is, its upkeep, and the restore of the
+topics.
+
+The modules `querying` and `expiring` have the other verbs of this group."""
 
 from __future__ import annotations
 
@@ -79,12 +82,11 @@ Adopt = Annotated[
 @archive.command()
 @verb
 def status(world: Context) -> None:
-    """Show how far the archive is, and how long until compaction may remove records that it lacks. Exit code 1: no time
-    is left.
+    """Show how far each partition is archived, and how long until compaction may remove records that are not archived
+    yet.
 
-    SEALED UP TO may stay below END: the ends of transactions have offsets but no records. ANCHORED is the number of the
-    last manifest named in the topic of anchors, SINCE its age.
-    """
+    Exit code 1: no time is left. SEALED UP TO may stay below END: the ends of transactions have offsets but no records.
+    ANCHORED is the number of the last manifest named in the topic of anchors, SINCE the age of that anchor."""
     from ledger.app import anchors
     from ledger.util.plain import to_plain
 
@@ -198,7 +200,8 @@ def _tell_restored(world: Context, done: Restored) -> None:
 
 
 def say_headroom(world: Context, found: Sequence[ArchiveProgress]) -> None:
-    """Warns on stderr when little time is left. Raises: typer.Exit if none is left."""
+    """Warns on stderr if compaction may soon remove records that are not archived yet. Raises: typer.Exit if it may
+    have done so already."""
     for one in found:
         if one.scarce(world.config.archive.headroom_min):
             left = "may have removed records already" if one.over else f"may remove it in {_age(one.headroom_s)}"

@@ -1,4 +1,7 @@
-"""The verbs `audit verify|prove`; `audit anchor|key|bundle` stand beside."""
+"""`jobledger audit verify`: compares the archive with its chains and anchors. `jobledger audit prove`: proves one
+record.
+
+The modules `anchoring`, `bundling` and `pinning` have the other verbs of this group."""
 
 from __future__ import annotations
 

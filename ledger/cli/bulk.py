@@ -1,4 +1,4 @@
-"""One intent for every job that `-n` and `-l` select. It lists the jobs and asks first, and lists the failures at
+"""Declares one intent for every job that `-n` and `-l` select: lists the jobs, asks the user, and reports failures at
 the end."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONCERNED: Mapping[str, Callable[[RecoveryEntry, bool], bool]] = {"CANCEL": _to_
 
 
 def check_one_or_many(job: str | None, selected: Selection) -> None:
-    """Raises: UsageError unless either a job is named or some are selected."""
+    """Checks that the user named one job or selected jobs, not both. Raises: UsageError otherwise."""
     if job is not None and selected:
         raise UsageError("Name a job, or select jobs by -n and -l, not both.")
     if job is None and not selected:
@@ -49,8 +49,10 @@ def declare(
     world: Context, kind: str, selected: Selection, reason: str, *, from_: str = "latest", force: bool = False,
     yes: bool = False,
 ) -> None:  # fmt: skip
-    """Declares the intent for each selected job in a fitting state. Exit code 1: it failed for some, or the user
-    said no."""
+    """Declares the intent for each selected job in a fitting state, and prints the jobs. yes: do not ask the user
+    first.
+
+    Raises: typer.Exit with code 1 if the intent failed for some jobs, or the user said no."""
     from ledger.core.model.facts import IntentKind
 
     if from_ not in ("latest", "scratch"):

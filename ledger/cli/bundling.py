@@ -1,4 +1,4 @@
-"""The verb `audit bundle`, and what `audit verify` and `audit prove` do with a bundle."""
+"""`jobledger audit bundle`: writes the ledger into one file. Also `audit verify` and `audit prove` for such a file."""
 
 from __future__ import annotations
 
@@ -121,8 +121,7 @@ def verify(world: Context, anchors: Sequence[Head]) -> list[tuple[PartitionVerdi
     """Returns the finding for each partition of a bundle, and the notes to print: whether the file matches its own
     chain and seal, and what the ledger's chain (as far as the bundle has it) proves by the ledger's anchors.
 
-    Raises: UsageError if it is no bundle.
-    """
+    Raises: UsageError if the file is no bundle."""
     from ledger.adapters.local.zipped import ZipObjects
     from ledger.app.wiring import of_extra
 
@@ -210,8 +209,8 @@ def _said_of(seal: SealCheck, file: Path) -> str:
 
 
 def prove(world: Context, named: str | RecordPosition, id_of: Callable[[Record], str]) -> dict[str, Any]:
-    """A proof by the chain of the ledger that the bundle comes from; by the bundle's own chain if it has no other.
-    Raises: as `carrying.prove` and `proving.prove`."""
+    """The proof of one record in a bundle, by the chain of the ledger that the bundle comes from. If the bundle has no
+    such chain, the proof is by the bundle's own chain. Raises: as `bundle_proofs.prove` and `proving.prove`."""
     from ledger.archive.proof import bundle_proofs
     from ledger.archive.proof.proving import prove as by_its_own
 

@@ -17,11 +17,11 @@ NOTE = "runs of checkpoints are folded: --all-records shows each record"
 
 
 def folded(rows: Iterable[Row], state: Callable[[Row], Hashable] | None = None) -> list[Row]:
-    """Rows of records (as `showing.record_row`, of one job or with job_id), each run of checkpoints as one row.
+    """Rows of records (as `rendering.record_row`, of one job or with job_id), with each run of checkpoints as one row.
 
-    A run is of one job and attempt, ends at any other record of the job, and holds no savepoint. `run` of its row
-    describes it in words; its other fields are of its first record. state: fields that no record of a run may change.
-    """
+    A run belongs to one job and attempt, ends at any other record of the job, and holds no savepoint. In the row of a
+    run, `run` describes the run in words, and the other fields are of its first record. state: fields that no record of
+    a run may change."""
     found: list[list[Row]] = []
     open_runs: dict[Hashable, dict[tuple[str, bool], list[Row]]] = {}
     for row in rows:

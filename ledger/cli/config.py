@@ -1,4 +1,4 @@
-"""The verbs `config show|describe|check`."""
+"""`jobledger config show|describe|check`: the settings in force, their meaning, and their check."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
 
 
 def flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """dotted name -> value of every setting."""
+    """Every setting in nested tables, as (dotted name, value). before: a prefix for the names."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{before}{name}.")

@@ -1,4 +1,4 @@
-"""The verb `demo`."""
+"""`jobledger demo`: runs jobs on real input from submit to retirement, with a crash and a failover, on a new ledger."""
 
 from __future__ import annotations
 

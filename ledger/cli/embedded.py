@@ -1,4 +1,4 @@
-"""The verbs `up` and `down`: an embedded ledger in one folder."""
+"""`jobledger up` and `jobledger down`: start and stop an embedded ledger in one folder."""
 
 from __future__ import annotations
 

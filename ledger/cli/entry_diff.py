@@ -1,4 +1,4 @@
-"""Comparison of two entries of a job: published and folded, or earlier and later."""
+"""Prints how two entries of a job differ: published and folded, or earlier and later."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def say_replay(world: Context, found: Replay, vector: str, past: bool) -> None:
-    """Prints the comparison. past: it is about a past moment, so nothing will catch up.
+    """Prints the comparison of published and folded entries. vector: the offsets of a past moment, "" = none. past: the
+    comparison is about a past moment, so no projector will catch up.
 
-    Raises: typer.Exit if they differ; OutcomeUnknown if some jobs could not be compared.
-    """
+    Raises: typer.Exit if entries differ; OutcomeUnknown if some jobs could not be compared."""
     rows = [_difference_row(difference) for difference in found.differences]
     if world.printer.for_people:
         world.printer.rows(rows, DIFFERENCES)
@@ -52,7 +52,7 @@ def _difference_row(difference: Any) -> dict[str, Any]:
 
 
 def differing_fields(one: dict[str, Any] | None, other: dict[str, Any] | None) -> list[str]:
-    """The names of the fields in which two entries differ; None as an entry: there is none. For a retired job only
+    """The names of the fields in which two entries of a job differ. None: the job has no entry. For a retired job only
     the fields that its result has are compared."""
     from ledger.reader.publication_lag import STAMPS
 

@@ -1,4 +1,4 @@
-"""`replay --from`: what happened between two moments, record by record."""
+"""`jobledger replay --from`: lists the records between two moments, and what each record changed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ STEPS = [
 
 
 def show_steps(world: Context, from_: str, to: str, job: str | None, all_records: bool = False) -> None:
-    """Prints the records between two moments and what each changed. all_records: do not fold runs of checkpoints. Raises:
-    UsageError, NotFound; as `session.moments`."""
+    """Prints the records between two moments and what each record changed. job: None = all jobs. all_records: show each
+    checkpoint of a run. Raises: UsageError, NotFound; as `session.moments`."""
     from ledger.history.event_trace import steps
     from ledger.history.historical_log import together
     from ledger.reader.job_lookup import resolve

@@ -1,4 +1,4 @@
-"""The verbs `archive expire` and `archive redact`: they remove records from the archive, by age or for a reason."""
+"""`jobledger archive expire|redact`: remove records from the archive, by age or for a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of an explanation, for people."""
+"""Prints for people why a job is in its state, as `jobledger explain` does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show(printer: Printer, row: dict[str, Any]) -> None:
 
 
 def lines(row: dict[str, Any]) -> list[str]:
-    """The answer first, then its reasons, then further facts."""
+    """The lines of an explanation for people: the answer first, then its reasons, then further facts."""
     inside = "in the recovery set" if row["in_recovery_set"] else "not in the recovery set"
     who = f"{row['namespace']}/{row['name']} ({row['job_id']})" if row["name"] else row["job_id"]
     out = [f"{who} is {row['state'] or 'not a job of the ledger'}, {inside}"]

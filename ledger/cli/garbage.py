@@ -1,4 +1,4 @@
-"""The verb `gc`."""
+"""`jobledger gc`: lists, and with --apply deletes, stored data that no job needs any more."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ NUMBERS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def unwinding() -> Iterator[None]:
-    """Within it SIGTERM and SIGHUP raise SystemExit with the exit code 128 + number, as Ctrl-C raises
-    KeyboardInterrupt. By default they end the process at once and leave a packed graph behind. A second signal
-    does end the process at once."""
+    """Inside the `with` block, SIGTERM and SIGHUP raise SystemExit with the exit code 128 + number, as Ctrl-C raises
+    KeyboardInterrupt. By default these signals end the process at once, and temporary files such as a packed graph
+    stay. A second signal does end the process at once."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return

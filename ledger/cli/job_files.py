@@ -28,8 +28,8 @@ class JobFile:
 
 
 def read(paths: Iterable[Path]) -> list[JobFile]:
-    """The jobs of files, and of the files *.toml of folders, by name. Raises: UsageError with every error of every
-    file."""
+    """The jobs in these files, and in the files *.toml of these folders, sorted within a folder. Raises: UsageError
+    with every error of every file."""
     found, wrong = list[JobFile](), list[str]()
     for path in _paths(paths):
         try:

@@ -1,5 +1,6 @@
-"""The verbs that change jobs: submit, cancel, suspend, resume, retry; and wait. `replace` and `savepoint` have their own
-modules."""
+"""`jobledger submit|cancel|suspend|resume|retry` change jobs; `jobledger wait` waits for one.
+
+The modules `replacing` and `savepoints` have two more verbs that change jobs."""
 
 from __future__ import annotations
 

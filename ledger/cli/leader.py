@@ -1,4 +1,4 @@
-"""The verb `leader`."""
+"""`jobledger leader`: who leads each role, since when, with which epoch, and who else is a candidate."""
 
 from __future__ import annotations
 

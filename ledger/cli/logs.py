@@ -1,4 +1,4 @@
-"""The verb `logs`: the output of an attempt, from the files of the runner agent on this host."""
+"""`jobledger logs`: prints the output of an attempt, from the files of the runner agent on this host."""
 
 from __future__ import annotations
 

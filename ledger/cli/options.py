@@ -95,7 +95,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 @dataclass
 class Context:
-    """The context of a verb: its shared options. It reads the settings at their first use."""
+    """The shared options of a verb, and the ledger that they name. The settings are read at their first use."""
 
     dir: Path | None = None
     config_file: Path | None = None
@@ -111,14 +111,14 @@ class Context:
 
     @cached_property
     def config(self) -> Config:
-        """Raises: ConfigError."""
+        """The settings of the ledger that the options name. Raises: ConfigError."""
         from ledger.config.config import load_config
 
         return load_config(self.dir, self.config_file, **self.sections)
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Raises: as `config`."""
+        """The ledger that the options name. Raises: as `config`."""
         return self.opened(self.config)
 
     @cached_property
@@ -136,8 +136,8 @@ _DEFAULTS = {"output": Format.table, "color": Color.auto, "debug": False}
 
 
 def verb(function: Callable[..., None], *, bundle: bool = False) -> Callable[..., None]:
-    """Replaces the first parameter, `world: World`, by the shared options. bundle: --bundle too. An option that the verb
-    declares itself is left to it."""
+    """A command for typer: the function, with the shared options in place of its first parameter, `world: World`.
+    bundle: also offer --bundle. An option that the function declares itself is not replaced."""
     hints = get_type_hints(function, include_extras=True)
     own = [
         parameter.replace(annotation=hints.get(name, parameter.annotation))

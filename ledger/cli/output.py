@@ -44,11 +44,12 @@ class Color(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. key: of the row (dotted: in a nested mapping). shown: formats the value; default `cell`.
-    wide: only with -o wide. id: a job id; a terminal shows its unique beginning. text: sentences, below their row
-    where a terminal has no room. style: the colour for a shown value, by name. time: seconds since the epoch; a
-    terminal leaves out today's date. whole: never cut. rest: gets the room that the others leave, and is cut
-    first. spare: left out on a narrow terminal, 1 first; 0: never. short: formats the value for a terminal."""
+    """A column of a table. key: the field of the row (dotted: in a nested mapping). shown: formats the value; None =
+    `cell`. wide: only with -o wide. id: a job id; a terminal shows its unique beginning. text: sentences; they go below
+    their row if the terminal has no room for them. style: returns the colour for a shown value. time: seconds since the
+    epoch; a terminal leaves out today's date. whole: never cut. rest: gets the room that the other columns leave, and
+    is cut first. spare: when a narrow terminal leaves the column out, 1 first; 0 = never. short: formats the value for
+    a terminal."""
 
     title: str
     key: str
@@ -64,7 +65,8 @@ class Column:
     short: Callable[[str], str] | None = None
 
     def of(self, row: Row, today: str = "") -> str:
-        """The cell of a row. today: a date as in `utc`; times of that day are shown without a date."""
+        """The column's cell in a row. today: a date as in `utc`; times of that day are shown without a date; "" = with
+        a date."""
         value: Any = row
         for part in self.key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -75,7 +77,7 @@ class Column:
 
 
 class Printer:
-    """Prints in one format on one stream."""
+    """Prints answers in one format on one stream, and remarks on stderr."""
 
     def __init__(
         self, form: Format = Format.table, out: TextIO | None = None, err: TextIO | None = None, color: Color = Color.auto
@@ -95,9 +97,9 @@ class Printer:
         return is_terminal(self._out)
 
     def rows(self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "", known: Iterable[str] = ()) -> None:
-        """Prints a list. json: one array; jsonl: one object per line, as they come; name: the first column. empty: a
-        note on stderr for people if there are no rows. known: ids of jobs that are not among the rows; a short id
-        must not match them."""
+        """Prints a list. json: one array; jsonl: one object per line, printed at once; name: the first column. empty: a
+        note on stderr for people if the list is empty. known: ids of jobs that are not among the rows; a short id must
+        not match them."""
         if self.form is Format.jsonl:
             for row in rows:
                 self._line(to_json(row))
@@ -114,7 +116,7 @@ class Printer:
                 self.note(empty)
 
     def one(self, row: Row, columns: Sequence[Column]) -> None:
-        """Prints one thing: a line per column for people (or several lines), one object in JSON."""
+        """Prints a single row: for people, one or more lines for each column; as JSON, one object."""
         if self.form is Format.json:
             self._line(to_json(row, indent=2))
         elif self.form is Format.jsonl:
@@ -131,7 +133,7 @@ class Printer:
                     title = ""
 
     def stream(self, row: Row, columns: Sequence[Column]) -> None:
-        """Prints one of many changes over time: one line, flushed at once. json is jsonl here."""
+        """Prints one row of a stream of changes as one line, and flushes it. The format json is treated as jsonl."""
         if self.for_people:
             shown = [column for column in columns if self.form is Format.wide or not column.wide]
             self._line("  ".join(column.of(row) for column in shown))
@@ -228,7 +230,8 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def cell(value: Any) -> str:
-    """A value in a table: without spaces at the ends, line breaks or control characters. None and "" are a dash."""
+    """The text of a value in a table: without spaces at the ends, line breaks or control characters. None and "" are a
+    dash."""
     if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
@@ -248,12 +251,12 @@ def lines_of(text: str) -> list[str]:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 job`, `2 jobs`."""
+    """A number with its noun, singular or plural: `1 job`, `2 jobs`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def brief(text: str) -> str:
-    """The first and the last line of a text: its subject, and how it ends."""
+    """The first and the last line of a text, such as an error: the first names the subject, the last the cause."""
     lines = [line.strip() for line in lines_of(text) if line.strip()]
     return f"{lines[0]} … {lines[-1]}" if len(lines) > 1 else cell(text)
 
@@ -280,13 +283,14 @@ def age(seconds: float) -> str:
 
 
 def utc(time_s: float | None) -> str:
-    """2025-01-31T12:00:00Z. None is a dash; a time beyond the calendar is seconds since the epoch."""
+    """A time in UTC for people: 2025-01-31T12:00:00Z. time_s: seconds since the epoch; None becomes a dash. A time
+    beyond the calendar stays in seconds."""
     return "-" if time_s is None else shown(time_s)
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON with field names unchanged and non-ASCII kept. Characters that drive a terminal or can't be encoded are
-    escaped; bytes become UTF-8 or hex."""
+    """A value as JSON, with field names unchanged and non-ASCII kept. Characters that drive a terminal or can't be
+    encoded are escaped; bytes become UTF-8 or hex. indent: spaces per level; None = on one line."""
     text = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
     text = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text.encode("utf-8", "backslashreplace").decode()

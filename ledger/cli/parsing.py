@@ -33,12 +33,11 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
 def restart_policy(text: str | None, rules: tuple[FailureRule, ...] = ()) -> RestartPolicy:
-    """RETRIES: restarts after failures in a row, without the first start; 0 = no limit. FAILURES: how many failures
-    within INTERVAL are still followed by a restart. A delay is 10s, 500ms, 2m or seconds.
+    """The restart policy that `--restart` describes; None = the default policy. A delay is 10s, 500ms, 2m or seconds.
 
-    Defaults are Flink's: fixed-delay 1 retry after 1 s; exponential-delay no limit, from 1 s up to 1 min; failure-rate
-    1 failure within 1 min, after 1 s.
-    """
+    RETRIES: restarts after failures in a row, without the first start; 0 = no limit. FAILURES: how many failures within
+    INTERVAL are still followed by a restart. Defaults are Flink's: fixed-delay 1 retry after 1 s; exponential-delay no
+    limit, from 1 s up to 1 min; failure-rate 1 failure within 1 min, after 1 s. Raises: UsageError."""
     from ledger.core.model.policies import restart_problem
 
     policy = replace(_restart_policy(text), failure_rules=rules)
@@ -89,7 +88,9 @@ def _restart_policy(text: str | None) -> RestartPolicy:
 def failure_rules(
     exit_codes: Iterable[int], patterns: Iterable[str], labels: Iterable[str], permanent_labels: Iterable[str]
 ) -> tuple[FailureRule, ...]:
-    """labels: LABEL=CODE or LABEL=REGEX. Permanent rules come first, so that no other rule hides them."""
+    """The failure rules that the flags define, permanent rules first, so that no other rule hides them.
+
+    labels: LABEL=CODE or LABEL=REGEX. permanent_labels: the labels whose failures are permanent. Raises: UsageError."""
     from ledger.core.model.facts import FailureRule
 
     permanent = set(permanent_labels)
@@ -116,7 +117,7 @@ def failure_rules(
 
 
 def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_stall: str | None) -> StallPolicy:
-    """No interval: no stall detection."""
+    """The stall policy that the flags define. checkpoint_interval None: stalls are not detected. Raises: UsageError."""
     from ledger.core.model.facts import OnStall, StallPolicy
     from ledger.core.model.policies import stall_problem
 
@@ -138,7 +139,8 @@ def stall_policy(checkpoint_interval: str | None, stalled_after: int | None, on_
 
 
 def savepoint_policy(interval: str | None, keep: int | None) -> SavepointPolicy:
-    """No interval: no periodic savepoints."""
+    """The policy for periodic savepoints. interval None: no periodic savepoints. keep None: keep all. Raises:
+    UsageError."""
     from ledger.core.model.facts import SavepointPolicy
     from ledger.core.model.policies import savepoint_problem
 
@@ -175,7 +177,7 @@ def restore_by(text: str, from_: str | None) -> RestoreBy:
 
 
 def duration_s(text: str, where: str) -> float:
-    """Seconds."""
+    """A duration in seconds, from a text such as 10s, 500ms or 1h. where: the flag, for errors. Raises: UsageError."""
     match = _DURATION.match(text)
     if match is None:
         raise UsageError(f"{where}: {text} is no duration.", hint="For example: 10s, 500ms, 2m, 1h, or seconds.")
@@ -183,7 +185,8 @@ def duration_s(text: str, where: str) -> float:
 
 
 def size_bytes(text: str, where: str) -> int:
-    """Bytes; K, M and G are powers of 1024."""
+    """A size in bytes, from a text such as 512M; K, M and G are powers of 1024. where: the flag, for errors. Raises:
+    UsageError."""
     match = _SIZE.match(text)
     if match is None:
         raise UsageError(f"{where}: {text} is no size.", hint="For example: 512M, 2G, or bytes.")
@@ -191,7 +194,8 @@ def size_bytes(text: str, where: str) -> int:
 
 
 def labels(pairs: Iterable[str]) -> dict[str, str]:
-    """Raises: UsageError, also for a label that `--label` of other verbs could not select."""
+    """The labels in NAME=VALUE pairs: name -> value. Raises: UsageError, also for a label that `--label` of other verbs
+    could not select."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, separator, value = (part.strip() for part in pair.partition("="))
@@ -213,7 +217,8 @@ def environment(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def restore_point(text: str | None) -> RestorePoint | None:
-    """A checkpoint or savepoint from outside the ledger, by its location. A path means a file on this host."""
+    """A checkpoint or savepoint from outside the ledger, by its location; None for None. A path names a file on this
+    host."""
     from ledger.core.model.facts import RestorePoint
 
     if text is None:
@@ -222,14 +227,15 @@ def restore_point(text: str | None) -> RestorePoint | None:
 
 
 def start_point(text: str) -> str:
-    """latest, scratch, a restore point of the job as ATTEMPT/ID, or a location. A path means a file on this host."""
+    """The restore point to start from: latest, scratch, ATTEMPT/ID of the same job, or a location. A path becomes
+    absolute."""
     if text in ("latest", "scratch") or "://" in text or re.fullmatch(r"[1-9][0-9]*/[0-9]+", text):
         return text
     return str(Path(text).expanduser().absolute())
 
 
 def job_states(words: Iterable[str]) -> frozenset[str]:
-    """States of jobs; upper and lower case are equal."""
+    """The states of jobs that these words name, in upper or lower case. Raises: UsageError."""
     from ledger.core.model.recovery import JobState
 
     known = set(JobState) - {JobState.UNKNOWN}
@@ -241,7 +247,7 @@ def job_states(words: Iterable[str]) -> frozenset[str]:
 
 
 def name(text: str, flag: str) -> str:
-    """The name of a job or namespace: `namespace/name` must stay one word with one slash."""
+    """The checked name of a job or namespace: `namespace/name` stays one word with one slash. Raises: UsageError."""
     if _NAME.match(text) is None:
         raise UsageError(f"{flag} takes letters, digits, '.', '_' and '-', 128 at most, not {text!r}.")
     return text

@@ -1,4 +1,4 @@
-"""The verbs `audit pin|pins|unpin`."""
+"""`jobledger audit pin|pins|unpin`: protect records and files of jobs from every retention, until a pin is removed."""
 
 from __future__ import annotations
 

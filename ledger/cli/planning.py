@@ -1,4 +1,4 @@
-"""The verb `plan`."""
+"""`jobledger plan`: shows what a leader elected now would do first, and why."""
 
 from __future__ import annotations
 

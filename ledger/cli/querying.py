@@ -1,4 +1,4 @@
-"""The verb `archive query`."""
+"""`jobledger archive query`: runs a SQL query on the archive."""
 
 from __future__ import annotations
 

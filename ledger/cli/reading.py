@@ -1,4 +1,4 @@
-"""The verbs that read: list, show, history, explain, rejects, replay."""
+"""`jobledger list|show|history|explain|rejects|replay`: read jobs and records, and change nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tables of jobs: a row per entry, result, record. JSON has the field names of the schemas; tables have what people
-need."""
+"""Prints jobs and records: turns entries, results and records into rows. JSON has the field names of the schemas;
+tables have what people need."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ HISTORY = [
 
 
 def entry_row(entry: RecoveryEntry, stamp: Stamp | None = None) -> dict[str, Any]:
-    """The fields of the entry's schema, and `record`: the record that published it, if known."""
+    """A row for an entry: the fields of its schema, and `record`: the record that published the entry, if known."""
     row: dict[str, Any] = to_plain(entry)
     return row if stamp is None else {**row, "record": to_plain(stamp)}
 
 
 def retired_row(retired: RetiredJob) -> dict[str, Any]:
-    """The job's id and state, and the fields of its JobResult."""
+    """A row for a retired job: its id and state, and the fields of its JobResult."""
     return {"job_id": retired.job_id, "state": retired.state, **to_plain(retired.result)}
 
 
@@ -110,10 +110,12 @@ def jobs(
     printer: Printer, rows: Iterable[dict[str, Any]], empty: str, waits: Mapping[str, str] = NO_WAITS,
     reasons: bool = False, now_s: float | None = None, sort: str | None = None, known: Iterable[str] = (),
 ) -> None:  # fmt: skip
-    """Prints a list of jobs. -o name prints ids, since names need not be unique. waits: job id -> what the job waits
-    for, by the reconciler of this host; for people, since entries do not have it. reasons: in brief, also in a
-    narrow table. now_s: the moment of the list, in seconds since the epoch; None: now. sort: a key of `SORTS`;
-    None: trouble first for people, as they come for programs. known: as in `Printer.rows`."""
+    """Prints a list of jobs. -o name prints ids, since names need not be unique.
+
+    waits: job id -> what the job waits for, from the reconciler of this host; for people, since entries do not have it.
+    reasons: show the reasons of states in brief, also in a narrow table. now_s: the moment of the list, in seconds
+    since the epoch; None = now. sort: a key of `SORTS`; None = jobs in trouble first for people, unsorted for programs.
+    known: as in `Printer.rows`."""
     at_s = time.time() if now_s is None else now_s
     if sort is not None or printer.for_people:
         rows = sorted(rows, key=lambda row: SORTS[sort or "trouble"](row, at_s))
@@ -159,7 +161,7 @@ SORTS: dict[str, Callable[[Mapping[str, Any], float], Any]] = {
 
 
 def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO_WAITS, now_s: float | None = None) -> None:
-    """waits, now_s: as in `jobs`."""
+    """Prints one job: its entry, or its result if it is retired. waits, now_s: as in `jobs`."""
     if printer.for_people:
         columns = [replace(column, wide=False) for column in JOB]
         shown = _for_people(row, waits, now_s)
@@ -183,15 +185,15 @@ def one_job(printer: Printer, row: dict[str, Any], waits: Mapping[str, str] = NO
 
 
 def one_restore_point(printer: Printer, job_id: str, point: RestorePoint) -> None:
-    """restore: as `retry --from` takes it."""
+    """Prints a restore point of a job. The field `restore` has the form that `retry --from` takes."""
     printer.one({"job_id": job_id, "restore": str(point), **to_plain(point)}, RESTORE_POINT)
 
 
 def job_change(
     printer: Printer, row: dict[str, Any], shown: dict[str, dict[str, Any]], reasons: bool = False
 ) -> None:  # fmt: skip
-    """Prints one line of many that come over time. shown: the last line shown per job; an equal line is left out.
-    reasons: as in `jobs`."""
+    """Prints one change of a job, as one line of a stream. shown: job id -> the last printed line, updated here; an
+    equal line is not printed again. reasons: as in `jobs`."""
     if not printer.for_people:
         printer.stream(row, [ID])
         return
@@ -228,8 +230,8 @@ def _log_said(said: dict[str, Any]) -> str:
 
 
 def position(as_of: int, end: int) -> str:
-    """The leader's position in a past that ends behind its last record: a position goes beyond the end of a
-    transaction too."""
+    """The leader's position in a past partition, as `OFFSET of END`. A position beyond the end is shown as the end: the
+    leader's position goes beyond the end of a transaction too."""
     return f"{min(as_of, end)} of {end}"
 
 
@@ -262,7 +264,7 @@ def history_line(printer: Printer, row: dict[str, Any]) -> None:
 
 
 def submitted_at(job_id: str) -> float | None:
-    """The time when an id was made, for ids that have one: default ids (UUIDv7) do."""
+    """The time in a job's id, in seconds since the epoch; default ids (UUIDv7) contain one. None for other ids."""
     try:
         found = uuid.UUID(job_id)
     except ValueError:
@@ -271,7 +273,7 @@ def submitted_at(job_id: str) -> float | None:
 
 
 def restore_text(point: dict[str, Any]) -> str:
-    """A restore point as `--from` takes it; one from outside the ledger by its location."""
+    """A restore point in the form that `--from` takes; a restore point from outside the ledger as its location."""
     return f"{point['attempt']}/{point['id']}" if point["attempt"] else str(point["location"])
 
 

@@ -1,4 +1,4 @@
-"""The verb `replace`: a new job in place of a running one."""
+"""`jobledger replace`: starts a new job in place of a running job, from a savepoint."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The verb `savepoint`: requests one, lists them, disposes of one.
+"""`jobledger savepoint`: requests a savepoint of a job, lists the savepoints, or disposes of one.
 
-`jobledger savepoint JOB` requests one: the word after `savepoint` is a job, unless it is `ask`, `list` or `dispose`.
-For a job of such a name use NAMESPACE/NAME, or its id.
-"""
+`jobledger savepoint JOB` requests a savepoint: the word after `savepoint` is a job, unless it is `ask`, `list` or
+`dispose`. For a job of such a name use NAMESPACE/NAME, or its id."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ LIST = [
 
 
 class AsksByDefault(TyperGroup):
-    """A group whose first word may be a job; then it runs `ask`."""
+    """A group of verbs whose first word may be a job; then the verb `ask` runs."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
@@ -63,7 +62,8 @@ savepoint = typer.Typer(
 
 @verb
 def ask(world: Context, job: Job, reason: AskReason, timeout: AskTimeout = 120.0) -> None:
-    """Request a savepoint of a running job, and wait for it. It is kept, and `retry --from` takes it."""
+    """Request a savepoint of a running job, and wait until it is complete. The savepoint is kept, and `retry --from`
+    takes it."""
     why = parsing.reason(reason)
     with session.client(world) as (client, tell):
         job_id = client.resolve(job, retired=True)

@@ -11,7 +11,8 @@ from ledger.errors import UsageError
 
 
 class LabelRule(NamedTuple):
-    """value None: the label must exist, with any value. equal False: the value must differ, or the label be missing."""
+    """One condition on a label of a job. value None: the label must exist, with any value. equal False: the value must
+    differ, or the label be missing."""
 
     name: str
     value: str | None
@@ -25,7 +26,8 @@ class LabelRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Jobs of one of the namespaces (none: of any) that match every label rule."""
+    """The jobs that `-n` and `-l` select: those in one of the namespaces (none given: in any) that match every label
+    rule."""
 
     namespaces: frozenset[str] = frozenset()
     labels: tuple[LabelRule, ...] = ()
@@ -37,7 +39,7 @@ class Selection:
         return (not self.namespaces or namespace in self.namespaces) and all(rule.holds(labels) for rule in self.labels)
 
     def holds_row(self, row: Mapping[str, Any]) -> bool:
-        """As `holds`, for a row of `showing.entry_row` or `showing.retired_row`."""
+        """Whether a row of `rendering.entry_row` or `rendering.retired_row` is selected."""
         return self.holds(row.get("namespace") or "", row.get("labels") or {})
 
 

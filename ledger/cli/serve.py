@@ -1,4 +1,4 @@
-"""The verbs `serve projector|reconciler|agent|archiver`: one role in this process, until SIGTERM."""
+"""`jobledger serve projector|reconciler|agent|archiver`: runs one role in this process, until SIGTERM."""
 
 from __future__ import annotations
 

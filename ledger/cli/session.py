@@ -32,8 +32,9 @@ AsOf = Annotated[
 
 @contextmanager
 def source(world: Context, what: str = READING, as_of: str | None = None, thin: bool = False) -> Iterator[Source]:
-    """The ledger or the bundle as it is, or with as_of as it was; then the offsets of that moment are noted on
-    stderr. thin: the caller only folds it, so the past may come from a snapshot."""
+    """The ledger or bundle as it is now, or as it was at the moment as_of; then the offsets of that moment are noted on
+    stderr. what: the action, for the progress line. thin: the caller only folds, so the past may come from a snapshot.
+    """
     with world.printer.progress(what) as tell, _opened(world, telling(tell), thin) as (now, asked):
         if as_of is None:
             then, cut = now, None
@@ -49,30 +50,30 @@ def source(world: Context, what: str = READING, as_of: str | None = None, thin: 
 def moments(
     world: Context, what: str = READING, thin: bool = False
 ) -> Iterator[Callable[[str, str | None], tuple[Source, Cut]]]:
-    """A function from a flag and its text to the ledger as it was then, and its offsets; None as text: the whole log.
-    The caller reports the jobs that are left out. thin: as in `source`.
+    """A function from a flag and its text to the ledger at that moment, and the offsets of the moment. Text None: the
+    whole log. The caller reports the jobs that are left out. thin: as in `source`.
 
-    Raises: UsageError; as `resolve_moment.as_of`.
-    """
+    Raises: UsageError; as `resolve_moment.as_of`."""
     with world.printer.progress(what) as tell, _opened(world, telling(tell), thin) as (now, asked):
         yield lambda flag, text: asked(_moment(world, now, flag, text))
 
 
 def say_left_out(world: Context, then: Source) -> None:
-    """Notes the jobs that a past moment can't show, because records of theirs have expired; call it once per answer."""
+    """Notes on stderr the jobs that a past moment can't show, because some of their records have expired. Call it once
+    per answer."""
     for line in then.expiry_gaps.descriptions():
         world.printer.note(line)
 
 
 def archive(world: Context) -> Archive:
-    """The archive of the ledger, or the one in the bundle. Raises: as `Ledger.archive`; UsageError."""
+    """The archive of the ledger, or of the bundle that --bundle names. Raises: as `Ledger.archive`; UsageError."""
     from ledger.app import archives
 
     return world.ledger.archive if world.bundle is None else archives.bundle(world.bundle).archive
 
 
 def where(world: Context) -> str:
-    """Where the archive lies, for people."""
+    """A sentence for people that names the location of the archive or bundle."""
     from ledger.app import archives
 
     return archives.where(world.config) if world.bundle is None else f"It lies in {world.bundle}."
@@ -123,7 +124,8 @@ def _moment(world: Context, now: Source, flag: str, text: str | None) -> Moment:
 
 
 def vector_of(source: Source) -> str:
-    """The offsets of a past moment, for an answer in JSON, as the note on stderr has them. "": it is the present."""
+    """The offsets of a past moment, for an answer in JSON, in the form of the note on stderr. "": `source` is the
+    present."""
     from ledger.history.historical_log import HistoricalSource
 
     if not isinstance(source, HistoricalSource):
@@ -133,7 +135,7 @@ def vector_of(source: Source) -> str:
 
 
 def vector(cut: Cut) -> str:
-    """The offsets as --as-of takes them."""
+    """Offsets of partitions in the form that --as-of takes."""
     from ledger.history import moment
 
     return moment.vector(cut)
@@ -141,14 +143,15 @@ def vector(cut: Cut) -> str:
 
 @contextmanager
 def client(world: Context, what: str = READING) -> Iterator[tuple[Client, Callable[[str], None]]]:
-    """The client, and a function that shows the current step."""
+    """The client of the ledger, and a function that shows the current step on stderr. what: the action, for the
+    progress line."""
     with world.printer.progress(what) as tell:
         yield world.ledger.client(progressed=telling(tell)), tell
 
 
 def telling(tell: Callable[[str], None]) -> Progressed:
-    """Shows how many records of how many were read. A verb may read several times: the counts of later passes are
-    added, so no number goes down."""
+    """A callback that shows how many records of how many were read. A verb may read several times: the counts of later
+    passes are added, so no number goes down."""
     before = ("", 0, 0)  # the last call
     ended_read = ended_total = 0  # sums of the complete passes
 

@@ -1,7 +1,6 @@
-"""Every setting with its variable, its default and its meaning, read from the classes that define them.
+"""The reference of all settings: variable, default and meaning of each, read from the classes that define them.
 
-`jobledger config describe` prints it, and docs/SETTINGS.md is made from it: `python -m tests.docs.settings_page`.
-"""
+`jobledger config describe` prints it, and docs/SETTINGS.md is made from it: `python -m tests.docs.settings_page`."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from ledger.config import config, settings
 
 
 class Setting(NamedTuple):
-    """name: `section.key`, as in the TOML file. variable: its name in the environment. default: as TOML writes it,
-    or a word for a value that TOML lacks. meaning: one paragraph, without line breaks."""
+    """The description of one setting. name: `section.key`, as in the TOML file. variable: the environment variable.
+    default: as TOML writes it, or a word for a value that TOML lacks. meaning: one paragraph, without line breaks."""
 
     name: str
     variable: str
@@ -28,7 +27,7 @@ class Setting(NamedTuple):
 
 
 class SectionText(NamedTuple):
-    """name: of the TOML table. meaning: the purpose of the section."""
+    """The description of one section of the settings. name: of the TOML table. meaning: the purpose of the section."""
 
     name: str
     meaning: str
@@ -58,7 +57,7 @@ def sections() -> list[SectionText]:
 
 
 def matching(wanted: str) -> list[Setting]:
-    """The settings of a section, or the one of that name; all if no name is given."""
+    """The settings of the section `wanted`, or the one setting of that name; all settings if `wanted` is ""."""
     everything = [setting for section in sections() for setting in section.settings]
     return [one for one in everything if not wanted or one.name == wanted or one.name.startswith(wanted + ".")]
 

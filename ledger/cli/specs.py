@@ -1,4 +1,4 @@
-"""The parts of a job's spec, as `submit` takes them in flags and `apply` in a file, read by the same functions."""
+"""Makes a job's spec and graph from options: `submit` takes them as flags, `apply` from a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ RUNNER = "subprocess"
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Each field is the flag of `submit` of this name; None or empty: not given. env and label: NAME=VALUE each."""
+    """The options of a job. Each field is the flag of `submit` of this name; None or empty = not given. env and label:
+    NAME=VALUE each."""
 
     command: Sequence[str] = ()
     name: str | None = None
@@ -48,7 +49,7 @@ class JobOptions:
 
 
 def spec_of(options: JobOptions) -> JobSubmitted:
-    """The spec, without its graph. Raises: UsageError."""
+    """The spec that the options describe, without the graph. Raises: UsageError."""
     from ledger.core.model.facts import JobSubmitted
     from ledger.core.plan.outside import OUTSIDE
     from ledger.producer.outside import NO_GRAPH
@@ -77,7 +78,7 @@ def spec_of(options: JobOptions) -> JobSubmitted:
 
 
 def blob_of(options: JobOptions) -> Path:
-    """The packed graph, a new file; the caller removes it. Raises: UsageError."""
+    """The path of the packed graph, a new file; the caller removes it. Raises: UsageError."""
     from ledger.adapters.runners.subprocess.graph import STOP_GRACE_S, pack
 
     memory, grace_s = limits(options.memory, options.stop_grace)
@@ -88,7 +89,8 @@ def blob_of(options: JobOptions) -> Path:
 
 
 def limits(memory: str | None, stop_grace: str | None) -> tuple[int | None, float | None]:
-    """(bytes, 0 = no limit; seconds); None if not given. Raises: UsageError."""
+    """The memory limit in bytes (0 = no limit) and the grace period in seconds; each is None if its text is None.
+    Raises: UsageError."""
     from ledger.adapters.runners.subprocess.graph import Graph, problem
 
     bytes_ = None if memory is None else parsing.size_bytes(memory, "--memory")

@@ -1,4 +1,4 @@
-"""The verb `diff`."""
+"""`jobledger diff`: compares two moments of the log: the jobs that changed, how, and why."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def diff(world: Context, from_: From, to: To = "0s", job: Only = None, all_recor
 def show(
     printer: Printer, found: Sequence[Changed], empty: str, columns: Sequence[Column] = CHANGES, all_records: bool = False
 ) -> None:
-    """The records of jobs that changed. all_records: do not fold runs of checkpoints."""
+    """Prints the records of jobs that changed. empty: the note if no job changed. all_records: show each checkpoint of
+    a run."""
     if not printer.for_people:
         printer.rows([to_plain(one) for one in found], [ID])
         return

@@ -37,12 +37,13 @@ def painted(text: str, style: str) -> str:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal. The variable COLUMNS overrides the terminal."""
+    """The width of the terminal in columns. The environment variable COLUMNS overrides the terminal."""
     return shutil.get_terminal_size().columns
 
 
 def short_ids(ids: Iterable[str], known: Iterable[str] = ()) -> dict[str, str]:
-    """id -> its shortest unique beginning, of at least SHORT_ID characters. known: more ids that must differ."""
+    """The short form of each id: id -> its shortest unique beginning, of at least SHORT_ID characters. known: more ids
+    from which the short forms must differ."""
     ordered = sorted({*ids, *known})
     shared = [_alike(*pair) for pair in pairwise(ordered)]
     found = {}
@@ -58,7 +59,7 @@ def _alike(one: str, other: str) -> int:
 
 
 def width_of(text: str) -> int:
-    """Columns of the terminal that a text takes: some characters take two."""
+    """How many columns of the terminal a text takes: some characters take two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -80,13 +81,12 @@ def table(
     styles: Sequence[Sequence[str]] = (), whole: Iterable[int] = (), text: int | None = None, color: bool = False,
     rest: int | None = None, spare: Sequence[int] = (),
 ) -> list[str]:  # fmt: skip
-    """Lines of a table that takes `width` columns at most.
+    """The lines of a table that takes at most `width` columns of the terminal.
 
     styles: a style for each cell, "" = none. whole: columns that are never cut. text: the column with sentences; if
-    they do not fit beside the others, they are below their row, indented. rest: the column that gets the remaining
-    room; it is cut first. If the table does not fit, empty columns are left out, then those of `spare`, in that order,
-    until `rest` has REST columns or all that it needs.
-    """
+    they do not fit beside the other columns, they go below their row, indented. rest: the column that gets the
+    remaining room; it is cut first. If the table does not fit, empty columns are left out, then the columns in `spare`,
+    in that order, until `rest` has REST columns or all that it needs."""
     widths = [max(width_of(title), *(width_of(row[at]) for row in rows)) for at, title in enumerate(titles)]
     below = text is not None and _total(widths) > width
     shown = [at for at in range(len(titles)) if not (below and at == text)]

@@ -1,4 +1,4 @@
-"""`history --timeline`: the life of a job as a picture."""
+"""`jobledger history --timeline`: draws the life of a job as a picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ File = Annotated[
 
 
 def draw(world: Context, job: str, path: Path, as_of: str | None, follow: bool) -> None:
-    """Draws the timeline of a job into a file. Raises: UsageError; ConfigError if the file can't be written; NotFound."""
+    """Draws the timeline of a job into the file `path`. Raises: UsageError; ConfigError if the file can't be written;
+    NotFound."""
     from ledger.history import moment, timeline_svg
     from ledger.history.timeline import timeline_of
     from ledger.reader.job_lookup import resolve

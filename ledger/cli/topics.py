@@ -1,4 +1,4 @@
-"""The verbs `topics create|check`."""
+"""`jobledger topics create|check`: creates the ledger's topics, and checks their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`replay --what-if`: the difference if some records had never been written."""
+"""`jobledger replay --what-if`: shows the difference if some records had never been written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ COLUMNS = [
 
 
 def show_without(world: Context, what_if: Sequence[str], as_of: str | None) -> None:
-    """Raises: UsageError, NotFound: as `what_if.parse` and `what_if.without`."""
+    """Prints how jobs would differ without the records in `what_if`. as_of: the moment to compare at; None = now.
+    Raises: UsageError, NotFound: as `what_if.parse` and `what_if.without`."""
     from ledger.history.what_if import parse, without
 
     drops = [parse(text) for text in what_if]

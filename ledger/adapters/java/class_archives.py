@@ -1,9 +1,9 @@
 """Class archives (CDS): classes that one JVM has loaded and verified, for later JVMs to map (JEP 350; decision 39).
 
-They only make starts faster. The JVM ignores an archive from another Java version or other jars, a changed archive, and
-a missing one. `python -m ledger.embedded` and `python -m ledger.adapters.spark` create them in the download cache, by
-the same rule: a folder gets its final name once it is complete. `python -m benchmarks.jvm_options` measures the gain.
-"""
+Class archives only make starts faster. The JVM ignores an archive from another Java version or other jars, a changed
+archive, and a missing one. `python -m ledger.embedded` and `python -m ledger.adapters.spark` create archives in the
+download cache, by the cache's rule: a folder gets its final name once it is complete. `python -m
+benchmarks.jvm_options` measures the gain."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def sharing(archive: Path) -> list[str]:
 
 
 def make_archive(archive: Path, progress: Progress, run: Callable[[list[str]], object]) -> None:
-    """Creates the archive unless it exists. run: starts the program with the given JVM options and returns when it
-    ended.
+    """Creates the archive unless it exists. run: starts the program with the given JVM options, and returns when the
+    program has ended.
 
     A failure is only reported to `progress`: everything works without an archive."""
     folder = archive.parent
@@ -91,8 +91,8 @@ def _record(archive: Path, run: Callable[[list[str]], object]) -> None:
 
 
 def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
-    """Waits until a JVM has ended by itself. After timeout_s the JVM and its children are killed: otherwise they would
-    run for minutes, and then fail to write into a folder that no longer exists.
+    """Waits until a JVM has ended by itself. After timeout_s seconds the JVM and its children are killed: otherwise
+    they would run for minutes, and then fail to write into a folder that no longer exists.
 
     Raises: TimeoutExpired if the JVM was killed."""
     try:

@@ -50,8 +50,9 @@ def cache_folder() -> Path:
 def broker_classpath(progress: Progress = print) -> str:
     """The class path of the Kafka broker. The first call downloads some 45 MB; later calls use no network.
 
-    Idempotent, also across processes: one downloads, the others wait for it.
-    Raises: ConfigError without Java or PySpark, or if the download fails (then no files remain)."""
+    Idempotent, also across processes: one process downloads, the other processes wait for it.
+    Raises: ConfigError without Java or PySpark, or if the download fails (then no files remain).
+    """
     folder = cache_folder() / f"kafka-{KAFKA_VERSION}"
     if not is_whole(folder):
         with _locked(folder):
@@ -187,7 +188,7 @@ def _pyspark_version() -> str:
 
 
 def spark_jars(pattern: str = "*.jar") -> list[Path]:
-    """The jars of PySpark that match `pattern`. Raises: ConfigError if there is none."""
+    """The jars of PySpark that match `pattern`. Raises: ConfigError if no jar matches."""
     folder = Path(str(_pyspark().__file__)).parent / "jars"
     jars = sorted(folder.glob(pattern))
     if not jars:

@@ -1,4 +1,4 @@
-"""Finds Java, or installs it where no confirmation is needed. Kafka 4.3 and Spark 4.0 both run on Java 17 and 21."""
+"""Finds Java, or installs it if no confirmation is needed. Kafka 4.3 and Spark 4.0 both run on Java 17 and 21."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _JVM_FOLDER = Path("/usr/lib/jvm")
 
 
 def find_java() -> Path:
-    """The `java` program to run: the first of version 17 or 21 in JAVA_HOME, on the PATH, in /usr/lib/jvm (newest
-    first).
+    """The path of the `java` program to run: the first of version 17 or 21 in JAVA_HOME, on the PATH, in /usr/lib/jvm
+    (newest first).
 
     Raises: ConfigError if there is no Java 17 or 21. The error lists the programs of other versions."""
     unfit: list[str] = []
@@ -43,8 +43,8 @@ def java_home() -> Path:
 
 
 def ensure_java() -> Path:
-    """The `java` program to run, as `find_java`. If there is none, installs a headless JRE with apt-get, which needs
-    root.
+    """The path of the `java` program to run, as `find_java`. Without Java, a headless JRE is installed with apt-get,
+    which needs root.
 
     Raises: ConfigError if there is no Java and none can be installed."""
     try:
@@ -61,9 +61,9 @@ def ensure_java() -> Path:
 
 
 def java_major(java: Path) -> int | None:
-    """The major version of a `java` program; None if it is unknown.
+    """The major version of a `java` program, such as 17; None if the version is unknown.
 
-    Reads the JDK's file `release` if there is one, because starting a JVM takes a few tenths of a second."""
+    Reads the JDK's file `release` if the JDK has one, because starting a JVM takes a few tenths of a second."""
     release = java.parent.parent / "release"
     if release.is_file():
         text = release.read_text(errors="replace")

@@ -10,8 +10,8 @@ from ledger.errors import LedgerError
 
 
 def bring(*steps: Callable[[Progress], object]) -> int:
-    """0, or the exit code of the first step that failed; the steps after it do not run. Each step gets a function that
-    prints its progress."""
+    """Runs the steps in order. Returns 0, or the exit code of the first step that failed; later steps do not run. Each
+    step gets a function that prints its progress."""
     try:
         for step in steps:
             step(_say)

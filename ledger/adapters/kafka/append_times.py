@@ -18,10 +18,9 @@ log = logging.getLogger("ledger.kafka")
 def first_times(
     client: Mapping[str, str | int], begin: Mapping[Partition, int], timeout_s: float = 10.0
 ) -> dict[Partition, float]:
-    """Partition -> append time, in seconds since the epoch, of the first committed record at or after the partition's
-    offset in `begin`. Partitions without such a record are left out.
+    """The append time of the first committed record at or after an offset: partition -> seconds since the epoch.
 
-    Raises: Unreachable."""
+    begin: partition -> offset. Partitions without such a record are left out of the result. Raises: Unreachable."""
     if not begin:
         return {}
     found: dict[Partition, float] = {}

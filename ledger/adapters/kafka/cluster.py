@@ -36,12 +36,12 @@ class _Outdated(Unreachable):
 
 
 class Unheard(ConfigError):
-    """The queried broker does not know the topic: the topic does not exist, or is too new for this broker's
-    metadata."""
+    """The queried broker does not know the topic: the topic does not exist, or is too new for the broker's metadata."""
 
 
 class Shape(NamedTuple):
-    """Id and size of a topic. Each topic ever created has another `id`, also if its name was used before (KIP-516)."""
+    """The id and size of a topic. A new topic has a new `id`, even if an earlier topic had its name (KIP-516).
+    replicas: of each partition."""
 
     id: str
     partitions: int
@@ -49,8 +49,8 @@ class Shape(NamedTuple):
 
 
 class Cluster:
-    """Queries through one AdminClient, which is created on first use. A query without an answer within timeout_s raises
-    Unreachable."""
+    """Queries a Kafka cluster through one AdminClient, which is created on first use. A query without an answer within
+    timeout_s raises Unreachable."""
 
     def __init__(self, client: Mapping[str, str | int], timeout_s: float = 10.0) -> None:
         self._client, self.timeout_s = dict(client), timeout_s
@@ -80,11 +80,11 @@ class Cluster:
         return found
 
     def ends(self, tps: Iterable[Partition], spec: OffsetSpec = LATEST) -> dict[Partition, int]:
-        """Partition -> its high watermark, open transactions included; with `spec`, another offset.
+        """The high watermark of each partition, open transactions included; with `spec`, another offset of each
+        partition.
 
         Uses the admin client on purpose: a read_committed consumer returns the last stable offset instead. An error of
-        OUTDATED is retried until timeout_s has passed. Raises: Unreachable, ConfigError.
-        """
+        OUTDATED is retried until timeout_s has passed. Raises: Unreachable, ConfigError."""
         wanted = {TopicPartition(topic, partition): spec for topic, partition in tps}
         deadline = time.monotonic() + self.timeout_s
         while True:
@@ -106,14 +106,14 @@ class Cluster:
         return found
 
     def config(self, topic: str) -> dict[str, str]:
-        """The settings in force for a topic, defaults included."""
+        """The settings in force for a topic, defaults included: name -> value."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = self.admin.describe_configs([resource], request_timeout=self.timeout_s)[resource]
         return {name: entry.value or "" for name, entry in self.answer(future).items()}
 
     def answer(self, future: Future[T]) -> T:
-        """The result of a future. Raises: Unreachable; ConfigError if the cluster refuses; Unheard if it does not know
-        the topic."""
+        """The result of an admin request, from its future. Raises: Unreachable; ConfigError if the cluster refuses;
+        Unheard if the broker does not know the topic."""
         try:
             return future.result(self.timeout_s + 1.0)
         except FutureTimeout:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class FailureAction(Enum):
-    """The reaction to a failed transactional call."""
+    """The writer's reaction to a transactional call that failed."""
 
     RETRY = "call the same function again"
     ABORT = "abort: no reader will see the transaction, and the producer can be used again"
@@ -59,7 +59,7 @@ PASSING = frozenset({
 
 def classify(error: KafkaError) -> FailureAction:
     """The reaction to an error of a transactional call. The order of the tests matters: a fatal error stays fatal
-    whatever its other flags. An error without any flag has an unknown outcome, so it is treated like a fatal one."""
+    whatever its other flags. An error without any flag has an unknown outcome, so it is treated as fatal."""
     if error.fatal():
         return FailureAction.FENCED
     if error.txn_requires_abort():
@@ -80,7 +80,8 @@ def describe_error(error: KafkaError) -> str:
 
 
 def made(kind: Callable[..., T], settings: Mapping[str, Any], logger: Any) -> T:
-    """A new client, such as a Producer. Raises: ConfigError, with librdkafka's text, if it refuses the settings."""
+    """A new client of class `kind`, such as a Producer. Raises: ConfigError, with librdkafka's text, if librdkafka
+    refuses the settings."""
     try:
         return kind(dict(settings), logger=logger)
     except KafkaException as exception:

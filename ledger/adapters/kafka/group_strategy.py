@@ -19,9 +19,8 @@ LEAVING_S = 3.0  # how long leaving the group may take; after that the coordinat
 class GroupStrategy(ElectionStrategy):
     """Takes part in the election of one consumer group. Decision 10.
 
-    session_timeout_s: the session timeout T of the group's members. A lease ends 2/3 T after the last answered renewal was
-    sent.
-    """
+    session_timeout_s: the session timeout of the group's members. A lease ends two thirds of the session timeout after
+    the last answered renewal was sent."""
 
     def __init__(
         self, client: Mapping[str, str | int], topic: str, group: str, who: str, session_timeout_s: float, clock: Clock

@@ -1,8 +1,8 @@
-"""The heartbeat of a leader: metadata that it commits with the offset of its group. Other candidates read it.
+"""The heartbeat of a leader: metadata that the leader commits with the offset of its group. Other candidates read it.
 
-No candidate asks the coordinator for the members of the group. If the coordinator fails during such a request of the admin
-client, an assertion in librdkafka ends the whole process (its issues 3663 and 4605). Reading a committed offset is safe.
-"""
+No candidate asks the coordinator for the members of the group. If the coordinator fails during such a request of the
+admin client, an assertion in librdkafka ends the whole process (its issues 3663 and 4605). Reading a committed offset
+is safe."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ QUIET: dict[str, str | int] = {
 
 
 class Heartbeat(NamedTuple):
-    """Metadata of an offset commit. member: the member id, new for each membership. who, pid: the leader, for people.
-    since: when the leader joined the group; at: when it sent the heartbeat. Both are seconds since the epoch by its own
-    clock, for people and as a hint. left: the leader is leaving, so candidates need not wait for its session to end."""
+    """One heartbeat of a leader: the metadata of an offset commit. member: the member id, new for each membership. who,
+    pid: the leader, for people. since: when the leader joined the group; at: when the leader sent the heartbeat. Both
+    times are seconds since the epoch by the leader's clock, for people and as a hint. left: the leader is leaving, so
+    candidates need not wait for its session to end."""
 
     member: str
     who: str
@@ -47,7 +48,8 @@ class Heartbeat(NamedTuple):
 
 
 def decoded(metadata: str | None) -> Heartbeat | None:
-    """Returns the heartbeat, or None if the metadata is none: other programs may commit there too."""
+    """Returns the heartbeat in the metadata; None if the metadata holds none: other programs may commit to the same
+    group."""
     try:
         found = json.loads(metadata or "")
         return Heartbeat(
@@ -59,8 +61,9 @@ def decoded(metadata: str | None) -> Heartbeat | None:
 
 
 class Seen(NamedTuple):
-    """The newest heartbeat. asked_at: when the read was sent (monotonic, seconds). unchanged_s: for how many seconds reads
-    have returned this same heartbeat; time without answers does not count."""
+    """The newest heartbeat as read. asked_at: when the read was sent (monotonic, seconds). heartbeat: None = the group
+    has none. unchanged_s: for how many seconds reads have returned this same heartbeat; time without answers does not
+    count."""
 
     asked_at: float
     heartbeat: Heartbeat | None
@@ -81,7 +84,8 @@ class HeartbeatWatch:
         """Why the last read failed; "" = it did not, or there was none yet."""
 
     def look(self, now: float, *, at_once: bool = False) -> None:
-        """Reads the heartbeat if a read is due, and waits up to timeout_s for the answer."""
+        """Reads the heartbeat if a read is due, or at_once, and waits up to timeout_s for the answer. now: monotonic,
+        in seconds."""
         if now < self._due_at and not (at_once and not self.trouble):
             return
         self._due_at = now + self._every_s

@@ -1,9 +1,8 @@
 """Translates librdkafka's settings to those of Kafka's Java client, which Spark uses.
 
-It covers only the settings of an encrypted or authenticated connection. A setting of that kind without a counterpart
-here is an error; none is dropped silently. Sources: librdkafka's CONFIGURATION.md; Kafka's "Security" and KIP-651
-(PEM); docs/decisions/0048.
-"""
+Covers only the settings of an encrypted or authenticated connection. A setting of that kind without a counterpart here
+is an error; none is dropped silently. Sources: librdkafka's CONFIGURATION.md; Kafka's "Security" and KIP-651 (PEM);
+docs/decisions/0048."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Leadership without ZooKeeper: a consumer group per role, and a topic with one partition. The member that holds it leads.
+"""Leadership without ZooKeeper: a consumer group per role, and a topic with one partition. The member that holds the
+partition leads.
 
-A candidate joins the group only when no leader sends heartbeats. During a rebalance the leader's renewals get no answer:
-they queue behind its own JoinGroup request, and that waits until the sessions of dead members are over. So a leader is
-alone in its group, and other candidates come, go and die without disturbing it (decision 10).
-"""
+A candidate joins the group only when no leader sends heartbeats. During a rebalance the leader's renewals get no
+answer: they queue behind the leader's JoinGroup request, which waits until the sessions of dead members are over. So a
+leader is alone in its group, and other candidates come, go and die without disturbing it (decision 10)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ledger.ports import Candidate, Clock
 
 
 class ElectionNames(NamedTuple):
-    """The topic and the consumer group of an election. All elections of a ledger share the topic; it stays empty."""
+    """The topic and the consumer group of an election. All elections of a ledger share the topic, which stays empty."""
 
     topic: str
     group: str
@@ -31,14 +31,14 @@ class ElectionNames(NamedTuple):
 
 
 class KafkaLeadership(CandidateThread):
-    """Implements `ports.Leadership`.
+    """Implements `ports.Leadership` with a consumer group.
 
-    A lease counts from the moment when the last answered renewal was sent. It ends after two thirds of session_timeout_s,
-    so before the coordinator can give the partition to another member. A rebalance, a lost connection or a dead broker do
-    not end it by themselves.
+    A lease counts from the moment when the last answered renewal was sent. It ends after two thirds of
+    session_timeout_s, so before the coordinator can give the partition to another member. A rebalance, a lost
+    connection or a dead broker alone does not end a lease.
 
-    session_timeout_s: at least the broker's group.min.session.timeout.ms (6 s by default). Otherwise the broker refuses the
-    member, and `standing` says so. who: for people; who and pid make the client.id.
+    session_timeout_s: at least the broker's group.min.session.timeout.ms (6 s by default). Otherwise the broker refuses
+    the member, and `standing` shows the refusal. who: the candidate's name, for people; who and pid make the client.id.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ def candidates(
     client: Mapping[str, str | int], names: ElectionNames, *, session_timeout_s: float = 10.0, clock: Clock | None = None,
     timeout_s: float = 5.0,
 ) -> list[Candidate]:  # fmt: skip
-    """Returns the leader as its newest heartbeat describes it; Kafka knows no other candidates. If that heartbeat is older
-    than a lease, the candidate is returned with `leads` False.
+    """Returns the leader as its newest heartbeat describes it; Kafka knows no other candidates. If the heartbeat is
+    older than a lease, the candidate is returned with `leads` False.
 
     Raises: Unreachable."""
     clock = clock or SystemClock()

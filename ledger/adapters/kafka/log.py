@@ -32,9 +32,9 @@ OURS = {
 
 
 class KafkaLog:
-    """Topics of one Kafka cluster. Implements `ports.EventLog`.
+    """The topics of one Kafka cluster. Implements `ports.EventLog`.
 
-    client: librdkafka settings for every client, with `bootstrap.servers` and without those of OURS.
+    client: librdkafka settings for every client, with `bootstrap.servers` and without the settings in OURS.
     timeout_s: time limit of one query to the cluster; then Unreachable.
     init_timeout_s: time limit for fencing the predecessors; then Unreachable.
     commit_timeout_s: time limit of one transaction; then the writer is Fenced.
@@ -61,7 +61,7 @@ class KafkaLog:
         return KafkaReader(self._client, self._cluster, topics, group_id, partition, begin)
 
     def writer(self, transactional_id: str) -> KafkaWriter:
-        """A writer that has not contacted the cluster: its `init` does."""
+        """A new writer. The cluster is first contacted by the writer's `init`."""
         return KafkaWriter(
             self._client, transactional_id, self._clock,
             init_timeout_s=self._init_timeout_s, commit_timeout_s=self._commit_timeout_s,

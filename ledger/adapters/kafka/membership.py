@@ -1,10 +1,9 @@
 """One membership of a candidate in the consumer group of its role, from joining to leaving.
 
-librdkafka sends heartbeats by itself and does not report their answers. So the member that holds the partition renews its
-lease by a request of its own: an offset commit, which carries member id and generation. The coordinator accepts it only
-while that member is in the group, and counts it as a heartbeat (Kafka's ClassicGroup.validateOffsetCommit and
-OffsetMetadataManager.commitOffset).
-"""
+librdkafka sends heartbeats by itself and does not report their answers. So the member that holds the partition renews
+its lease by a separate request: an offset commit, which carries member id and generation. The coordinator accepts the
+commit only while that member is in the group, and counts it as a heartbeat (Kafka's ClassicGroup.validateOffsetCommit
+and OffsetMetadataManager.commitOffset)."""
 
 from __future__ import annotations
 
@@ -27,9 +26,10 @@ REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GE
 
 
 def settings(session_timeout_s: float) -> dict[str, str | int]:
-    """Returns the consumer's settings, which no user may override. session_timeout_s: the session timeout T.
+    """Returns the consumer's settings, which no user may override. session_timeout_s: the session timeout of the
+    group's members.
 
-    group.protocol (in QUIET) is classic: with KIP-848 the broker sets the session timeout (45 s), not the client."""
+    The group protocol is classic: with KIP-848 the broker sets the session timeout (45 s), not the client."""
     session_ms = round(session_timeout_s * 1000)
     return {
         **QUIET,
@@ -47,12 +47,12 @@ def settings(session_timeout_s: float) -> dict[str, str | int]:
 
 
 class Membership:
-    """Call `serve` again and again. Callbacks of librdkafka run within `serve` and only set flags.
+    """One membership in a consumer group. Call `serve` again and again; callbacks of librdkafka run within `serve` and
+    only set flags.
 
-    heartbeat: makes the heartbeat to commit, from the member id and whether the member is leaving. renewed: called once a
-    renewal was answered, with the time at which it was sent (monotonic, seconds). lost: called with the reason when the
-    group has taken the partition from this member.
-    """
+    heartbeat: makes the heartbeat to commit, from the member id and whether the member is leaving. renewed: called once
+    a renewal was answered, with the time at which it was sent (monotonic, seconds). lost: called with the reason when
+    the group has taken the partition from this member."""
 
     def __init__(
         self, client: Mapping[str, str | int], topic: str, group: str, *, session_timeout_s: float,
@@ -101,7 +101,7 @@ class Membership:
         self._consumer.unsubscribe()
 
     def drop(self) -> None:
-        """Closes the consumer on another thread: without a broker librdkafka takes up to a session timeout for that."""
+        """Closes the consumer on another thread: without a broker, closing takes librdkafka up to a session timeout."""
         self.holds = False
         box, self._consumer = [self._consumer], None
         threading.Thread(target=box.clear, name="drop-consumer", daemon=True).start()

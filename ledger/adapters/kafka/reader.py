@@ -39,7 +39,7 @@ _SAFETY: dict[str, str | int] = {
 
 
 class KafkaReader:
-    """Implements `ports.Reader` with manually assigned partitions: no group membership, rebalance or committed
+    """Implements `ports.Reader` with manually assigned partitions, without group membership, rebalance or committed
     offset."""
 
     def __init__(
@@ -57,8 +57,8 @@ class KafkaReader:
         self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in self._position.items()])
 
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
-        """The next records. Raises: LedgerError, at this and every later call, if the topic was deleted, truncated or
-        created again. ConfigError for another error of a partition, such as a damaged file of the broker."""
+        """The next records. Raises: LedgerError, at this and every later call, if a topic was deleted, truncated or
+        created again; ConfigError for another error of a partition, such as a damaged file of the broker."""
         self._must_be_whole()
         most = max(1, min(records_max, POLL_MAX))
         # consume() waits until it has all the requested records: so wait for one, then take those already fetched.
@@ -84,8 +84,8 @@ class KafkaReader:
         return dict(self._position)
 
     def high_watermarks(self) -> Marks:
-        """The true ends of the partitions. Raises: Unreachable; LedgerError if a topic was deleted, created again or
-        truncated, which only a query of the cluster can show."""
+        """The true ends of the partitions, open transactions included. Raises: Unreachable; LedgerError if a topic was
+        deleted, created again or truncated, which only a query of the cluster can show."""
         self._must_be_whole()
         for topic, shape in self._cluster.shapes(self._ids).items():
             if shape is None or shape.id != self._ids[topic]:

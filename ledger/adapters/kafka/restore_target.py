@@ -41,8 +41,8 @@ EMPTY = (
 
 
 class KafkaTarget:
-    """The topics to restore into. Implements `archive.restore.restoring.RestoreTarget`. timeout_s: how long
-    acknowledgements may take."""
+    """The topics to restore into. Implements `archive.restore.restoring.RestoreTarget`. timeout_s: how long Kafka may
+    take to acknowledge records."""
 
     def __init__(self, client: Client, settings: TopicSettings, timeout_s: float = 60.0) -> None:
         self._client, self._settings, self._timeout_s = dict(client), settings, timeout_s

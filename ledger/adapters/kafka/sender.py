@@ -43,9 +43,8 @@ class _Report:
 class KafkaSender:
     """Implements `ports.Sender` with an idempotent producer and one thread that serves its callbacks.
 
-    client: librdkafka settings, without those that safety needs: they are set here. timeout_s: time limit of `ready`,
-    and of a record's acknowledgement. Don't use it across a fork.
-    """
+    client: librdkafka settings, except the settings that safety needs: this class sets them. timeout_s: time limit of
+    `ready`, and of a record's acknowledgement. Don't use a sender across a fork."""
 
     def __init__(self, client: Mapping[str, str | int], clock: Clock, *, timeout_s: float) -> None:
         self._settings: dict[str, Any] = {

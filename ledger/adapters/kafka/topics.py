@@ -36,7 +36,8 @@ Client = Mapping[str, str | int]
 
 
 class Problem(NamedTuple):
-    """One deviation of a topic. mend: the exact command that corrects it, or instructions if no command can."""
+    """One deviation of a topic from its required settings. found, wanted: the values of the setting. why: why the
+    deviation matters. mend: the exact command that corrects it, or instructions if no command can."""
 
     topic: str
     setting: str
@@ -57,7 +58,7 @@ class TopicSpec(NamedTuple):
 
 def specs(settings: TopicSettings) -> list[TopicSpec]:
     """The topics with all their required settings: events, recovery and rejects; the topic of leaders if Kafka elects
-    them; the topic of anchors if there is an archive."""
+    leaders; the topic of anchors if the ledger has an archive."""
     common = {
         "cleanup.policy": "compact",
         "message.timestamp.type": "LogAppendTime",
@@ -113,7 +114,8 @@ def create_topics(client: Client, settings: TopicSettings, *, timeout_s: float =
 
 
 def check_topics(client: Client, settings: TopicSettings, *, timeout_s: float = 10.0) -> list[Problem]:
-    """All deviations of the topics; [] if there are none. timeout_s: per query. Raises: Unreachable, ConfigError."""
+    """All deviations of the topics from their required settings; [] = none. timeout_s: per query. Raises: Unreachable,
+    ConfigError."""
     cluster = Cluster(client, timeout_s)
     problems = []
     wanted = specs(settings)

@@ -2,9 +2,8 @@
 
 Some transactional calls ignore their time limit and hang for ever if a broker dies at the wrong moment (librdkafka
 #3041, #3779, #4420; seen here with 2.16 in send_offsets_to_transaction). Nothing in the process can end such a call, so
-the process exits. It holds a lease, and another instance can lead only once the process is gone. Readers judge the
-records that it had sent by their epoch.
-"""
+the process exits: it holds a lease, and another instance can lead only once the process is gone. Readers judge the
+records that the process had sent by their epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def leave(what: str) -> None:
 
 class Watchdog:
     """Watches one call at a time. stuck: called with the name of a call that hangs, or if the watchdog itself failed.
-    grace_s: how long after its own time limit a call counts as stuck."""
+    grace_s: seconds after the call's own time limit until the call counts as stuck."""
 
     def __init__(
         self, stuck: Callable[[str], None] = leave, grace_s: float = GRACE_S, sleep: Callable[[float], None] = time.sleep
@@ -42,8 +41,8 @@ class Watchdog:
 
     @contextmanager
     def over(self, what: str, limit_s: float) -> Iterator[None]:
-        """Watches the call inside the `with` block. what: its name. limit_s: the time limit passed to the call
-        itself."""
+        """Watches the call inside the `with` block. what: the name of the call. limit_s: the time limit that the call
+        itself has, in seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="watchdog", daemon=True)
             self._thread.start()

@@ -52,8 +52,7 @@ class KafkaWriter:
     """Implements `ports.Writer`. After `Fenced` the writer is unusable; after any other error it can be used again.
 
     Raises: TemporaryError if the transaction was aborted: none of its records will ever be read, and the same writer
-    may retry. RecordTooLarge (it names the key) if it was aborted and a retry can't succeed.
-    """
+    may retry. RecordTooLarge (it names the key) if the transaction was aborted and a retry can't succeed."""
 
     def __init__(
         self, client: Mapping[str, str | int], transactional_id: str, clock: Clock, *,
@@ -70,8 +69,8 @@ class KafkaWriter:
         self._lines = _Lines()
 
     def init(self) -> None:
-        """Fences all earlier writers of this transactional id. Raises: Unreachable if no answer came: the writer has no
-        producer then, and `init` may be called again. ConfigError; Fenced if this writer is unusable."""
+        """Fences all earlier writers of this transactional id. Raises: Unreachable if no answer came; then `init` may
+        be called again. ConfigError; Fenced if this writer is unusable."""
         if self._dead:
             raise self._fenced()
         self._drop()
@@ -134,7 +133,7 @@ class KafkaWriter:
         """Makes this writer unusable. The producer is dropped without another request: its last requests may still
         arrive at the broker.
 
-        Raises: Fenced."""
+        Raises: Fenced, always. The error contains `why`."""
         self._dead = why
         self._drop()
         raise self._fenced()

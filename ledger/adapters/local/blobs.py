@@ -1,4 +1,4 @@
-"""Blobs in a folder: `<root>/graphs/<job_id>/<sha256>`."""
+"""A blob store in a folder: `<root>/graphs/<job_id>/<sha256>`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _TRIES = 5
 
 
 class FileBlobs:
-    """Implements `ports.BlobStore`. A uri is relative to `root`, so the folder can be moved.
+    """Implements `ports.BlobStore` in the folder `root`. A uri is relative to `root`, so the folder can be moved.
 
     A root without a folder `graphs` counts as a disk that is not mounted: Unreachable, so jobs wait instead of failing.
-    now: the clock of the files' modification times, in seconds since the epoch: this machine's, unless the folder is on
-    another machine.
-    """
+    now: returns the time by the clock that sets the files' modification times, in seconds since the epoch. That is this
+    machine's clock, unless the folder is on another machine."""
 
     def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
         self._root, self._now = root, now
@@ -35,8 +34,8 @@ class FileBlobs:
             make_folder(root)
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Stores a file, and returns the reference to it. Raises: UsageError if job_id is not a job id, or there is no
-        file `source`; Unreachable."""
+        """Stores a file, and returns the reference to it. Raises: UsageError if job_id is not a job id, or `source`
+        does not exist; Unreachable."""
         folder = self._folder(check_job_id(job_id))
         for _ in range(_TRIES):
             if not source.is_file():

@@ -18,7 +18,8 @@ def is_full(error: OSError) -> bool:
 
 
 def what_to_do(root: Path, error: OSError) -> str:
-    """The hint for a read or write that failed in a folder. Without it, commands would suggest to start the ledger."""
+    """The hint for a read or write that failed in a folder. Without this hint, commands would suggest to start the
+    ledger."""
     if is_full(error):
         return f"Make room on the disk of {root}, then try again: nothing was stored."
     return f"Check {root}: its owner, its mode, its disk."

@@ -1,8 +1,8 @@
 """Leadership on one host: the process that holds the lock on a file leads.
 
 The kernel frees the lock when its holder ends, for whatever reason. So the lease lasts as long as the process, and a
-process that is only stopped (SIGSTOP) keeps it. The lock is advice, the epoch is law. Not for network file systems.
-"""
+process that is only stopped (SIGSTOP) keeps its lease. The lock is only a hint; the epoch in the log decides. Not for
+network file systems."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from ledger.util.processes import Identity, alive, identity, pid_namespace
 
 
 class Holder(NamedTuple):
-    """The content of the lock file, for people. since: seconds since the epoch. outsider: whether the process that
-    signed the file is gone. The current holder of the lock is then not a candidate, because candidates sign."""
+    """The content of the lock file, for people: the candidate that signed the file. since: seconds since the epoch.
+    outsider: whether that candidate's process is gone. The current holder of the lock is then not a candidate, because
+    candidates sign."""
 
     who: str
     pid: int
@@ -114,8 +115,8 @@ class FileLockLeadership:
 
 
 def holder(path: Path) -> Holder | None:
-    """The current holder of the lock at `path`; None if nobody holds it. For people only: no decision may depend on
-    it."""
+    """The current holder of the lock at `path`; None if the lock is free. For people only: no decision may depend on
+    the result."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -22,9 +22,9 @@ MARKER = ".ledger-archive"
 
 
 class FolderObjects:
-    """Implements `archive.format.objects.ObjectStore`. If there was no root at first, the first `create` makes it;
-    reading never does. A root without its marker, or one that has disappeared, counts as a disk that is not mounted:
-    Unreachable, so that no second archive is begun beside the first."""
+    """Implements `archive.format.objects.ObjectStore` in a folder. If the root did not exist at first, the first
+    `create` makes it; reading never does. A root without its marker, or one that has disappeared, counts as a disk that
+    is not mounted: Unreachable, so that no second archive is begun beside the first."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

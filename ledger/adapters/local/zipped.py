@@ -1,4 +1,4 @@
-"""An object store in a zip file, for bundles. One process writes it once; then anyone may read it."""
+"""An object store in a zip file, for bundles. One process writes the file once; then any process may read it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _DAMAGED = (
 
 
 class ZipObjects:
-    """Implements `archive.format.objects.ObjectStore` on a file without other writers. new: create the file; else read
-    it.
+    """Implements `archive.format.objects.ObjectStore` on a zip file without other writers. new: create the file; else
+    read an existing file.
 
     A new file is complete only after `close`. Raises: UsageError if a new file exists already or can't be created, or
-    an old one can't be read as a zip."""
+    an existing file can't be read as a zip."""
 
     def __init__(self, path: Path, new: bool = False) -> None:
         try:
@@ -51,8 +51,8 @@ class ZipObjects:
         return True
 
     def read(self, name: str) -> bytes | None:
-        """The content of an object; None if there is no such object. Raises: Unfit if it is damaged, or larger than any
-        object that a bundle contains."""
+        """The content of an object; None if the object does not exist. Raises: Unfit if it is damaged, or larger than
+        any object that a bundle contains."""
         if check_name(name) not in self._names:
             return None
         # The zip's directory states the size before anything is unpacked, and zipfile unpacks no more than that.
@@ -66,7 +66,7 @@ class ZipObjects:
         return ObjectStat(self._zip.getinfo(name).file_size, None) if check_name(name) in self._names else None
 
     def delete(self, name: str) -> None:
-        """Raises: UsageError always: a bundle is never changed."""
+        """Always refuses: a bundle is never changed. Raises: UsageError."""
         raise UsageError(f"{check_name(name)} can't be deleted: {self._path} is a bundle, and never changed.")
 
     def names(self, prefix: str) -> list[str]:

@@ -1,1 +1,2 @@
-"""Adapters in memory, for tests and simulation: deterministic, and under the same contract suites as the real ones."""
+"""Adapters in memory, for tests and simulation: deterministic, and checked by the same contract suites as the other
+adapters."""

@@ -1,4 +1,4 @@
-"""Blobs in memory."""
+"""A blob store in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ledger.util.files import write_atomic
 
 class MemoryBlobs:
     """Implements `ports.BlobStore`. stored: uri -> content; tests may tamper with it. up: if False, the store does not
-    answer. now: the store's clock, in seconds."""
+    answer. now: returns the time by the store's clock, in seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.stored: dict[str, bytes] = {}

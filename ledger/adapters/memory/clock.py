@@ -1,4 +1,4 @@
-"""A clock that only its owner moves."""
+"""A clock that moves only when its owner moves it, for tests."""
 
 from __future__ import annotations
 

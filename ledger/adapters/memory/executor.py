@@ -10,8 +10,8 @@ from ledger.tasks import perform
 
 
 class InlineExecutor:
-    """An Executor that performs tasks within `submit`, without processes or time limits. `results` returns the
-    outcomes."""
+    """An Executor that performs tasks within `submit`, without processes or time limits. `results` returns the outcomes
+    since its last call."""
 
     def __init__(self, runners: Mapping[str, Runner], blobs: BlobStore) -> None:
         self._runners, self._blobs = runners, blobs
@@ -30,7 +30,8 @@ class InlineExecutor:
 
 class QueuedExecutor:
     """An Executor whose tasks wait until `perform` or `lose` is called for them, in any order. waiting: the tasks that
-    are not done yet. It outlives the reconciler that submitted them, as tasks in processes of their own do."""
+    are not done yet. The executor outlives the reconciler that submitted the tasks, as tasks in separate processes do.
+    """
 
     def __init__(self, runners: Mapping[str, Runner], blobs: BlobStore) -> None:
         self._runners, self._blobs = runners, blobs
@@ -41,7 +42,7 @@ class QueuedExecutor:
         self.waiting += tasks
 
     def perform(self, task: Task[Any], *, silently: bool = False) -> None:
-        """Performs a waiting task. silently: its outcome stays unknown, as if its process ended before it could
+        """Performs a waiting task. silently: the task's outcome stays unknown, as if its process ended before it could
         answer."""
         outcome = perform(self._take(task), self._runners, self._blobs)
         self._results.append((task, TaskOutcome(TaskStatus.CRASHED, reason="no answer") if silently else outcome))

@@ -6,7 +6,7 @@ from ledger.ports import Standing
 
 
 class MemoryElection:
-    """An election with at most one leader. `end_lease` ends its lease, as the expiry of a session does."""
+    """An election with at most one leader. `end_lease` ends the leader's lease, as the expiry of a session does."""
 
     def __init__(self) -> None:
         self.holder: MemoryLeadership | None = None

@@ -1,9 +1,8 @@
 """The log in memory, with a broker's rules for offsets, transactions, fencing and log compaction.
 
-Deterministic and single-threaded: the passed clock gives the time, and between two calls only its advance has an effect
-(transactions time out). Every transaction leaves a control record in each partition that it wrote to, so offsets have
-gaps, as on Kafka.
-"""
+Deterministic and single-threaded. The time is that of the `clock` given to the log. Between two calls nothing changes,
+except that transactions time out when this clock is advanced. Every transaction leaves a control record in each
+partition that it wrote to, so offsets have gaps, as on Kafka."""
 
 from __future__ import annotations
 
@@ -18,10 +17,9 @@ STAND_BACK = "This writer is unusable. Win the election again, then create a new
 
 
 class NoAnswer(Exception):
-    """A failpoint raises it so that a request gets no answer: its outcome is unknown, and the writer becomes unusable.
+    """Raised by a failpoint so that a request gets no answer: its outcome is unknown, and the writer becomes unusable.
 
-    arrives: when the end of a transaction reaches the broker: "never", "now", or "late", which means at `deliver`.
-    """
+    arrives: when the end of a transaction reaches the broker: "never", "now", or "late", which means at `deliver`."""
 
     def __init__(self, arrives: Literal["never", "now", "late"] = "never") -> None:
         super().__init__(arrives)
@@ -29,8 +27,8 @@ class NoAnswer(Exception):
 
 
 class EndOfTransaction(NamedTuple):
-    """A request to end the transaction of this id and epoch that is open when it arrives. It names no transaction, so a
-    late request ends the next transaction of the same producer. Source: KIP-890."""
+    """A request to end the transaction of this id and epoch that is open when the request arrives. The request names no
+    transaction, so a late request ends the next transaction of the same producer. Source: KIP-890."""
 
     transactional_id: str
     epoch: int
@@ -38,14 +36,13 @@ class EndOfTransaction(NamedTuple):
 
 
 class MemoryLog:
-    """Implements `ports.EventLog`.
+    """Implements `ports.EventLog` in memory.
 
     topics: name -> number of partitions. transaction_timeout_s: a transaction that is open for longer is aborted, and
     its writer fenced. delete_retention_s: how long a tombstone outlives the first compaction that saw it. failpoint:
-    called with the name of each step of a commit (begin, produce, offsets, end, ended). An error that it raises stops
-    the writer at that step, as a crash would; NoAnswer stands for an unanswered request. up: if False, the log does not
-    answer. under_way: ends of transactions that have not arrived yet.
-    """
+    called with the name of each step of a commit (begin, produce, offsets, end, ended). An error that the failpoint
+    raises stops the writer at that step, as a crash would; NoAnswer stands for an unanswered request. up: if False, the
+    log does not answer. under_way: ends of transactions that have not arrived yet."""
 
     def __init__(
         self, topics: Mapping[str, int], clock: Clock, *, transaction_timeout_s: float = 10.0,
@@ -95,7 +92,7 @@ class MemoryLog:
         return [self._partition(event).append(event, self.now_ms()) for event in events]
 
     def records(self, topic: str, partition: int) -> list[MemoryRecord]:
-        """All committed records of a partition. Tests use it instead of a reader."""
+        """All committed records of a partition. Tests call this method instead of using a reader."""
         return self.partitions_of(topic)[partition].committed()
 
     def compact(self, topic: str, keep: Callable[[MemoryRecord], bool] | None = None, min_lag_s: float = 0.0) -> int:
@@ -112,8 +109,8 @@ class MemoryLog:
         return sum(p.compact(self.clock.time(), horizon_s, keep, min_lag_s) for p in partitions)
 
     def deliver(self, end: EndOfTransaction) -> None:
-        """Lets the end of a transaction arrive: it ends the producer's open transaction. From a fenced producer it has
-        no effect."""
+        """Lets a late end of a transaction arrive: it ends the producer's open transaction. If the producer is fenced,
+        nothing happens."""
         if end in self.under_way:
             self.under_way.remove(end)
         self.expire_transactions()
@@ -122,9 +119,9 @@ class MemoryLog:
             self._end(end.transactional_id, end.committed)
 
     def lose_markers(self, transactional_id: str) -> None:
-        """Ends the open transaction of this id without its markers. For the coordinator it is over, but in each
-        partition it stays open for readers until the next transaction of the same id ends there. A broker that is
-        killed at the wrong moment does the same (decision 14)."""
+        """Ends the open transaction of this id without its markers. For the coordinator the transaction is over, but in
+        each partition it stays open for readers until the next transaction of the same id ends in that partition. A
+        broker that is killed at the wrong moment does the same (decision 14)."""
         if (transaction := self._open.pop(transactional_id, None)) is not None:
             left = self._left_open.setdefault(transactional_id, {})
             left |= {p: p.set_apart(transaction) for p in transaction.touched if p not in left}
@@ -132,7 +129,7 @@ class MemoryLog:
     # -- for readers and writers ---------------------------------------------------------------------------------------
 
     def partitions_of(self, topic: str) -> list[Partition]:
-        """The partitions of a topic. Raises: ConfigError if there is no such topic."""
+        """The partitions of a topic. Raises: ConfigError if the topic does not exist."""
         if topic not in self._topics:
             raise ConfigError(f"There is no topic {topic}.", hint="Run: jobledger topics create")
         return self._topics[topic]
@@ -166,13 +163,13 @@ class MemoryLog:
         return self._epochs.get(transactional_id, 0) != epoch
 
     def check_size(self, event: Event) -> None:
-        """Raises: RecordTooLarge if the event is larger than max_message_bytes."""
+        """Checks the size of an event. Raises: RecordTooLarge if the event is larger than max_message_bytes."""
         size_bytes = len(event.key or b"") + len(event.value or b"") + sum(len(n) + len(v) for n, v in event.headers)
         if size_bytes > self.max_message_bytes:
             raise RecordTooLarge(event.topic, event.partition, event.key, size_bytes)
 
     def check_partition(self, event: Event) -> None:
-        """Raises: ConfigError if there is no such topic or partition."""
+        """Checks that the event's topic and partition exist. Raises: ConfigError."""
         self._partition(event)
 
     def expire_transactions(self) -> None:
@@ -239,7 +236,7 @@ class MemoryReader:
 
 
 class MemoryWriter:
-    """Implements `ports.Writer`, with the same errors as the one on Kafka."""
+    """Implements `ports.Writer`, with the same errors as the writer on Kafka."""
 
     def __init__(self, log: MemoryLog, transactional_id: str) -> None:
         self._log, self._id = log, transactional_id

@@ -11,8 +11,8 @@ from ledger.ports import Event, MemoryRecord, TopicPartition
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """A transaction. deadline: in monotonic seconds. committed: None while it is open. touched: the partitions that it
-    wrote to."""
+    """A transaction of one producer. deadline: in monotonic seconds. committed: None while the transaction is open.
+    touched: the partitions that it wrote to."""
 
     epoch: int
     deadline: float
@@ -57,8 +57,8 @@ class Partition:
         return self._put(record, transaction)
 
     def set_apart(self, transaction: Transaction) -> Transaction:
-        """Moves the transaction's records in this partition to a transaction of their own, which stays open, and
-        returns it."""
+        """Moves the transaction's records in this partition to a new transaction, which stays open, and returns the new
+        transaction."""
         own = Transaction(transaction.epoch, transaction.deadline, touched=[self])
         self._open[own] = self._open.pop(transaction)
         for slot in self._slots:

@@ -11,7 +11,7 @@ from ledger.ports import Event, MemoryRecord, TopicPartition
 
 class MemoryTarget:
     """Implements `archive.restore.restoring.RestoreTarget`. restoring: the topics on which no role may start yet. The
-    caller keeps the set, as a cluster keeps the settings of its topics."""
+    caller stores this set, as a cluster stores the settings of its topics."""
 
     def __init__(self, log: MemoryLog, topics: Sequence[str], partitions: int, restoring: set[str]) -> None:
         self._log, self._topics, self._partitions, self.restoring = log, topics, partitions, restoring

@@ -1,8 +1,8 @@
-"""A runner in memory, for tests and simulations of code that uses runners. It is also the shortest example of a runner.
+"""A runner in memory, for tests and simulations of code that uses runners. This module is also the shortest example of
+a runner.
 
-The test plays the engine: it calls `checkpoint`, `end` and `kill` to make attempts act. Nothing happens by itself, and
-nothing depends on chance or time.
-"""
+The test plays the engine: it calls `checkpoint`, `end` and `kill` to make attempts act. Nothing happens without a call,
+and nothing depends on chance or time."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from ledger.ports import Clock, ObservedAttempt, Runner, RunnerEvent, RunnerStor
 
 @dataclass
 class MemoryAttempt:
-    """One attempt. outcome: the outcome of its end; "" while it is alive. starting: it was accepted but does not run
-    yet."""
+    """One attempt of a job in memory. outcome: the outcome of its end; "" while the attempt is alive. starting: the
+    start was accepted, but the attempt does not run yet."""
 
     n: int
     graph: GraphRef
@@ -69,14 +69,14 @@ class _Job:
 
 
 class MemoryRunner:
-    """Implements `ports.Runner`.
+    """Implements `ports.Runner` in memory.
 
     up: if False, every call raises Unreachable. slow_starts: a start is accepted and recorded, but raises Unreachable,
     and the attempt runs only after `finish_starts`. obedient: an attempt ends as soon as it is ordered to stop; if
     False, it lives until `end` or `kill`. refusals: job id -> why its graph can't be started. unknown_storage: verify
     returns UNKNOWN. stored: location -> size of every existing checkpoint; tests may damage it. reasons: location ->
-    why a restore point there is refused. starts: every (job, n, base) that ran, in order; no (job, n) may occur twice.
-    """
+    why the restore point at that location is refused. starts: every (job, n, base) that ran, in order; no (job, n) may
+    occur twice."""
 
     def __init__(
         self, clock: Clock, *, writer: str = "agent-memory", partitions: int = 4,
@@ -152,7 +152,8 @@ class MemoryRunner:
                 self.end(job_id, n)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Requests a savepoint of attempt n, once per ask. The next `checkpoint` of that kind names the oldest ask."""
+        """Requests a savepoint of attempt n, once per ask. The next savepoint that `checkpoint` completes names the
+        oldest ask."""
         job = self._job(job_id, n)
         if not is_writer(ask):
             raise PermanentError(f"not the id of an ask: {ask!r}")
@@ -211,7 +212,7 @@ class MemoryRunner:
     # -- the engine's side -------------------------------------------------------------------------------------------
 
     def finish_starts(self) -> None:
-        """Lets all attempts that are being started run."""
+        """Completes all pending starts: their attempts run."""
         for job_id, job in self._jobs.items():
             for attempt in job.attempts.values():
                 if attempt.starting:
@@ -221,8 +222,8 @@ class MemoryRunner:
         self, job_id: str, n: int, id_: int, *, size: int = 1, kind: CheckpointKind = CheckpointKind.CHECKPOINT,
         consistency: str = "",
     ) -> RestorePoint:  # fmt: skip
-        """Lets an attempt complete a checkpoint, and returns it. An id that is not above the attempt's newest is not
-        reported again, as with any runner."""
+        """Lets an attempt complete a checkpoint, and returns it as a restore point. An id that is not above the
+        attempt's newest is not reported again, as with any runner."""
         attempt = self._jobs[job_id].attempts[n]
         location = f"{_folder(job_id)}{n}/{'sav' if kind is CheckpointKind.SAVEPOINT else 'chk'}-{id_}"
         self.stored[location] = size
@@ -255,14 +256,14 @@ class MemoryRunner:
         self._report(job_id, Ended(n, Outcome(attempt.outcome), self.writer), ended)
 
     def kill(self, job_id: str, n: int) -> None:
-        """Ends an attempt as if it was killed by SIGKILL."""
+        """Ends an attempt as if its process was killed by SIGKILL."""
         self.end(job_id, n, "failed", "killed by SIGKILL", exit_code=137)
 
     def attempt(self, job_id: str, n: int) -> MemoryAttempt:
         return self._jobs[job_id].attempts[n]
 
     def pending(self) -> list[RunnerEvent]:
-        """The events that are not acknowledged, in order for each job. Call `acknowledge` for those that are in the
+        """The events that are not acknowledged, in order for each job. Call `acknowledge` for each event that is in the
         log."""
         return [event for job in self._jobs.values() for event in job.unacknowledged.values()]
 

@@ -13,8 +13,7 @@ class MemorySender:
     """Implements `ports.Sender`. Thread-safe, although the log is not.
 
     lost_acks: for how many of the next sends the event is stored but its acknowledgement is lost. lost_events: for how
-    many the event is lost too. In both cases `send` raises OutcomeUnknown.
-    """
+    many of the next sends the event itself is lost. In both cases `send` raises OutcomeUnknown."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log, self._lock = log, threading.Lock()

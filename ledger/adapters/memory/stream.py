@@ -10,7 +10,7 @@ BATCHES_MAX = 50
 
 
 class MemoryRecoveryStream:
-    """Implements `ports.RecoveryStream`. It reads the log in small batches and reduces each batch as Spark's tasks do.
+    """Implements `ports.RecoveryStream`. Reads the log in small batches and reduces each batch as Spark's tasks do.
     records_max: records of one batch."""
 
     def __init__(self, log: MemoryLog, topic: str, records_max: int = 3) -> None:

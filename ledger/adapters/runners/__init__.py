@@ -1,6 +1,5 @@
 """The runners, and the code that they share.
 
-`subprocess` runs jobs as processes of one host. `contained` runs plug-ins in processes of their own. `outside` stands
+`subprocess` runs jobs as processes of one host. `contained` runs plug-ins, each in a separate process. `outside` stands
 for jobs that their producers run. `calls`, `plain` and `wire` connect to a runner in another process. `one_instance`
-binds a runner to one of its instances.
-"""
+binds a runner to one of its instances."""

@@ -24,8 +24,11 @@ class CalledRunner:
     """Implements `ports.Runner` over `ask`, which a subclass provides."""
 
     def ask(self, call: str, convert: Callable[[Any], T], *, expected: str = "", **arguments: Any) -> T:
-        """The answer to one call. convert: makes the result from its plain value. If it raises any exception, the
-        answer is invalid. expected: the instance that must answer; "" means any."""
+        """Makes one call to the runner and returns its converted answer.
+
+        convert: converts the answer from plain values (`plain`). If it raises any exception, the answer is invalid and
+        counts as missing. expected: the instance that must answer; "" means any. Raises: the errors of `ports.Runner`.
+        """
         raise NotImplementedError
 
     def instance(self) -> str:
@@ -59,11 +62,12 @@ class CalledRunner:
         self.ask("stop", _nothing, job_id=job_id, n=n, outcome=outcome, savepoint=savepoint, reason=reason)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Requests a savepoint from attempt n, once per ask. The event of that checkpoint will name the ask."""
+        """Requests a savepoint from attempt n, once per ask. The event of that savepoint will name the ask."""
         self.ask("savepoint", _nothing, job_id=job_id, n=n, ask=ask)
 
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
-        """The agent returns at most 5000 events per call. Acknowledge them, then call again for the rest."""
+        """Refuses all starts up to attempt n, and returns events of the job that are not acknowledged: at most 5000 per
+        call from an agent. Acknowledge these, then call again for the rest."""
         return self.ask("fence", _listed(plain.event_from_json), job_id=job_id, n=n)
 
     def acknowledge(self, job_id: str, keys: Sequence[bytes]) -> None:
@@ -82,7 +86,7 @@ class CalledRunner:
         self.ask("dispose", _nothing, job_id=job_id, restore_points=[plain.point_to_json(p) for p in restore_points])
 
     def forget(self, job_id: str) -> None:
-        """Raises: TemporaryError while an attempt of the job is alive."""
+        """Makes the runner forget the job and its fence. Raises: TemporaryError while an attempt of it is alive."""
         self.ask("forget", _nothing, job_id=job_id)
 
     def kept(self) -> list[RunnerStorage]:
@@ -118,10 +122,10 @@ def kind_of(error: LedgerError) -> str:
 
 
 def answer(runner: Runner, call: str, arguments: Mapping[str, Any], expected: str = "") -> Any:
-    """Makes the call and returns its result as a plain value. expected: the instance that the call is for; "" means
-    any.
+    """Makes one call to `runner` and returns its result as a plain value. expected: the instance that the call is for;
+    "" means any.
 
-    Raises: the errors of the runner; PermanentError if there is no such call; Unreachable if the runner is another
+    Raises: the errors of the runner; PermanentError if no such call exists; Unreachable if `runner` is another
     instance."""
     if expected:
         require_instance(_instance(runner), expected)

@@ -22,8 +22,8 @@ class OneInstance:
 
 
 def require_instance(own: str, expected: str) -> None:
-    """Raises: Unreachable if the call was for another instance than the one that received it. The expected one did not
-    answer."""
+    """Checks that a call is for the instance that received it. Raises: Unreachable if `expected` names another
+    instance, which then did not answer."""
     if own != expected:
         raise Unreachable(
             f"the call was for {expected}, but {own or 'a runner without instances'} received it",

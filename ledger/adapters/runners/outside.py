@@ -17,7 +17,7 @@ from ledger.ports import ObservedAttempt, Runner, RunnerEvent, RunnerStorage, St
 
 # ruff: noqa: ARG002 -- it ignores its arguments
 class OutsideRunner:
-    """Implements `ports.Runner`."""
+    """Implements `ports.Runner` for jobs that their producers run."""
 
     def instance(self) -> str:
         return ""

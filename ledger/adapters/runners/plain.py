@@ -1,7 +1,7 @@
-"""The arguments and results of runners as JSON values, and back.
+"""Converts the arguments and results of runners to JSON values, and back.
 
-The functions `…_from_json` raise KeyError, TypeError or ValueError for an invalid value: it may come from foreign code.
-"""
+The functions `…_from_json` raise KeyError, TypeError or ValueError for an invalid value, since it may come from foreign
+code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ TEXT_MAX = 2_000  # characters of a name or reason; the rest is cut off
 
 
 def shown(value: object) -> str:
-    """A foreign text that is safe to show: bounded, and unprintable characters except line ends are replaced by "?".
+    """A foreign text that is safe to show: cut to a bounded length, with "?" for unprintable characters except line
+    ends.
 
-    Raises: TypeError if it is not a text."""
+    Raises: TypeError if the value is not a text."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} is not a text")
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in value[:TEXT_MAX])

@@ -19,9 +19,10 @@ ANSWER_BYTES_MAX = 256 << 20
 
 @contextmanager
 def socket_path(folder: Path) -> Iterator[str]:
-    """A short path to the socket. The socket's own path may be longer than the 108 bytes that an address can hold.
+    """A short path to the socket in a folder. The socket's own path may be longer than the 108 bytes that an address
+    can hold.
 
-    Raises: OSError if there is no such folder."""
+    Raises: OSError if the folder does not exist."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{SOCKET}"
@@ -30,7 +31,7 @@ def socket_path(folder: Path) -> Iterator[str]:
 
 
 def send_line(connection: socket.socket, value: Any, deadline: float) -> None:
-    """Sends a value as one line of JSON. deadline: by the monotonic clock; inf means none.
+    """Sends a value as one line of JSON. deadline: monotonic, in seconds; inf means none.
 
     Raises: OSError; TimeoutError (an OSError) after the deadline."""
     _limit(connection, deadline)
@@ -38,8 +39,10 @@ def send_line(connection: socket.socket, value: Any, deadline: float) -> None:
 
 
 def read_line(connection: socket.socket, bytes_max: int, deadline: float) -> Any:
-    """The value on the next line. Raises: OSError; TimeoutError after the deadline; ValueError if the line is too long,
-    cut short or not JSON."""
+    """The value on the next line. bytes_max: limit of the line's length. deadline: monotonic, in seconds; inf means
+    none.
+
+    Raises: OSError; TimeoutError after the deadline; ValueError if the line is too long, cut short or not JSON."""
     data = bytearray()
     while not data.endswith(b"\n"):
         _limit(connection, deadline)

@@ -1,4 +1,4 @@
-"""Blobs in a bucket: `<prefix>graphs/<job_id>/<sha256>`."""
+"""A blob store in a bucket: `<prefix>graphs/<job_id>/<sha256>`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ _PAUSE_S = 0.1  # before the second try; doubled before each further try
 
 
 class S3Blobs:
-    """Implements `ports.BlobStore`. A uri is relative to bucket and prefix, so graphs can be copied to another bucket.
+    """Implements `ports.BlobStore` in a bucket. A uri is relative to bucket and prefix, so graphs can be copied to
+    another bucket.
 
-    It connects at the first call. Several threads may share it; a forked child must create its own.
-    Raises: ConfigError too, if the bucket, the permissions or the credentials are wrong."""
+    The store connects at its first call. Several threads may share it; a forked child must create its own store.
+    Raises: besides the errors of the port, ConfigError if the bucket, the permissions or the credentials are wrong."""
 
     def __init__(self, settings: S3Settings, *, sleep: Callable[[float], object] = time.sleep) -> None:
         self._settings, self._sleep = settings, sleep
@@ -44,8 +45,8 @@ class S3Blobs:
         self._marked = False
 
     def put(self, job_id: str, source: Path) -> GraphRef:
-        """Stores a file, and returns the reference to it. Raises: UsageError if job_id is not a job id, there is no
-        file `source`, or the file changes meanwhile; Unreachable; ConfigError."""
+        """Stores a file, and returns the reference to it. Raises: UsageError if job_id is not a job id, `source` does
+        not exist, or the file changes meanwhile; Unreachable; ConfigError."""
         check_job_id(job_id)
         with translate_errors(f"put a graph of {job_id}", self._where):
             for _ in self._tries(_TRIES):

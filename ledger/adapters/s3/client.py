@@ -51,7 +51,8 @@ for _name in ("boto3", "botocore"):  # at level debug they log every header, ses
 def connect(settings: S3Settings) -> Any:
     """A client that has not connected yet. Several threads may share it; a forked child must not use it.
 
-    Raises: ConfigError if boto3 refuses our settings, or those in its own files and environment variables."""
+    Raises: ConfigError if boto3 refuses our settings, or the settings in boto3's own files and environment variables.
+    """
     config = Config(
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
@@ -70,14 +71,14 @@ def connect(settings: S3Settings) -> Any:
 
 
 class Connection:
-    """The client of one store. It is created once, at its first use by any thread."""
+    """Holds the client of one store. The client is created once, at its first use by any thread."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings, self._making = settings, threading.Lock()
 
     @property
     def client(self) -> Any:
-        """The client. Raises: ConfigError as `connect`."""
+        """The client of the store. Raises: ConfigError as `connect`."""
         with self._making:
             return self._connected
 
@@ -105,7 +106,7 @@ def _models() -> Any:
 
 
 def code_of(error: ClientError) -> str:
-    """The error code of S3; the HTTP status if the response had no body (HEAD)."""
+    """The error code that S3 gave; the HTTP status if the response had no body (HEAD)."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
@@ -126,8 +127,8 @@ def passing(error: ClientError) -> bool:
 
 @contextmanager
 def translate_errors(doing: str, where: str) -> Iterator[None]:
-    """Translates errors of the client, and of files, inside the `with` block. doing: the action, for the message.
-    where: the store, for people.
+    """Translates errors of the client, and of files, inside the `with` block. doing: the action, for the error's text.
+    where: the name of the store, for people.
 
     Raises: ConfigError, Unreachable."""
     try:
@@ -160,7 +161,8 @@ def _judged(error: ClientError, doing: str, where: str) -> LedgerError:
 
 
 def age_s(since: datetime, answer: Mapping[str, Any]) -> float:
-    """Seconds since a moment, by the store's own clock: the `date` header of its response gives the time."""
+    """Seconds since a moment, by the store's own clock. answer: a response of the store; its `date` header gives the
+    time."""
     date_header = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     now = parsedate_to_datetime(date_header).timestamp() if date_header else time.time()
     return max(0.0, now - since.timestamp())

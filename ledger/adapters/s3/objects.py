@@ -15,8 +15,8 @@ _TRIES = 3
 
 
 class S3Objects:
-    """Implements `archive.format.objects.ObjectStore`. Several threads may share it; a forked child must create its
-    own.
+    """Implements `archive.format.objects.ObjectStore` in a bucket. Several threads may share it; a forked child must
+    create its own store.
 
     Each object takes one request: objects of an archive have some megabytes at most."""
 

@@ -1,4 +1,5 @@
-"""Conditional uploads of a graph, in one request or in parts: they succeed only if no other process has put it."""
+"""Uploads a graph on a condition, in one request or in parts: the upload succeeds only if no other process has put the
+graph."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ NEW: Mapping[str, str] = {"IfNoneMatch": "*"}
 
 
 def upload(client: Any, settings: S3Settings, key: str, source: Path, ref: GraphRef, condition: Mapping[str, str]) -> bool:
-    """Whether the bytes of `ref` were put under `key`. False if another process put or deleted the object first or
-    meanwhile: check the object that is there now. A retried request whose first answer was lost conflicts with itself,
-    and that returns False too.
+    """Puts the bytes of `ref` under `key` and returns True. False if another process put or deleted the object first or
+    meanwhile: then check the object that exists now. A retried request whose first answer was lost conflicts with
+    itself, and that returns False too.
 
     Raises: UsageError if the file changed after `ref` was made from it; boto3's errors. An error leaves no object, and
     no parts unless the abort fails too."""

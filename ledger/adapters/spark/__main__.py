@@ -18,7 +18,8 @@ _PATIENCE_S = 120.0
 
 
 def warm_up(options: Sequence[str]) -> None:
-    """Starts a driver, uses it (some rows, one task in Python, a stream that calls Python back), and ends it."""
+    """Starts a Spark driver, uses it (some rows, one task in Python, a stream that calls Python back), and ends it.
+    options: of its JVM."""
     with tempfile.TemporaryDirectory(prefix="jobledger-exercise-") as folder:
         spark = start_session(Path(folder), slots=2, java_options=options)
         gateway = SparkContext._gateway
@@ -47,7 +48,7 @@ def _use(spark: SparkSession, folder: str) -> None:
 
 
 def main() -> int:
-    """0, or the exit code of the failure. Idempotent: if the archive exists, no JVM is started."""
+    """Returns 0, or the exit code of the failure. Idempotent: if the archive exists, no JVM is started."""
     return bring(lambda progress: make_archive(spark_archive(), progress, warm_up))
 
 

@@ -1,4 +1,4 @@
-"""Tasks on Spark's executors, each in a child process of its own with a time limit."""
+"""Performs tasks on Spark's executors, each in a separate child process with a time limit."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ World = tuple[Mapping[str, Runner], BlobStore]
 
 
 class SparkExecutor:
-    """An Executor. Tasks that are submitted together form groups, and each group is a Spark job. So a task that hangs
-    delays only its own group, by at most time_limit_s.
+    """An Executor on Spark. Tasks that are submitted together form groups, and each group is a Spark job. So a task
+    that hangs delays only its own group, by at most time_limit_s seconds.
 
-    world: makes the runners and the blob store on the executor; it is sent there by name, with its arguments.
-    preload: called there before children are forked, so that each child need not import the same modules itself.
-    slots: groups that run at once. alone: runners with a lane of their own, so that their tasks can't use up the slots;
-    the session needs one more slot for each lane. After a group that crashed as a whole, its lane pauses, with backoff.
-    """
+    world: makes the runners and the blob store on Spark's executor; it is sent by name, with its arguments. preload:
+    called on Spark's executor before children are forked, so that each child need not import the same modules itself.
+    slots: groups that run at once. alone: names of runners that each have a separate queue and slot (a lane), so that
+    their tasks can't use up the common slots; the session needs one more slot for each lane. After a group crashed as a
+    whole, its lane pauses, with backoff."""
 
     def __init__(
         self, spark: SparkSession, world: Callable[[], World], time_limit_s: float, slots: int = 4,

@@ -1,8 +1,7 @@
 """Copies the output of a Spark driver's JVM to the log of this process, line by line.
 
-Log4j could write JSON itself. But that would miss lines that the JVM prints before log4j is configured, and lines that
-Python workers print through the JVM.
-"""
+Log4j could write JSON itself. But then lines would be missing that the JVM prints before log4j is configured, and lines
+that Python workers print through the JVM."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The scratch folder of a Spark driver: jars, blocks, artifacts, native libraries; everything except its checkpoints.
 
 Spark removes these files when it stops. A killed driver leaves some 10 MB, so the next driver to start removes the
-folders of dead drivers. A driver holds a lock on a file while it lives. The kernel releases the lock with the process.
-That also works across containers that share the folder, where pids mean nothing.
-"""
+folders of dead drivers. A driver holds a lock on a file while it lives, and the kernel releases the lock with the
+process. Locks also work across containers that share the folder, where pids mean nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ LOCK = "lock"
 
 
 def claim_scratch(folder: Path) -> Path:
-    """A new subfolder that belongs to this process until it ends. Removes the subfolders of dead processes.
+    """A new subfolder of `folder` that belongs to this process until it ends. Removes the subfolders of dead processes.
 
     Raises: OSError if the folder can't be written."""
     folder.mkdir(parents=True, exist_ok=True)

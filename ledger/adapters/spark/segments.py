@@ -1,8 +1,7 @@
 """The ledger's topics as a Spark Structured Streaming query whose tasks store segments of the archive.
 
 The query's checkpoint is discarded each time the stream is opened: the chains of the archive name the offsets to
-continue from. So a damaged checkpoint costs nothing here either.
-"""
+continue from. So a damaged checkpoint of the query has no effect."""
 
 from __future__ import annotations
 
@@ -31,12 +30,11 @@ World = Callable[[], tuple[ObjectStore, Callable[[Record], Decoded]]]
 
 
 class SparkSegments:
-    """Implements `archive.store.archiving.SegmentStream`.
+    """Implements `archive.store.archiving.SegmentStream` on Spark.
 
-    kafka: options of the Java client, without the prefix `kafka.`. folder: for checkpoints. world: makes the store and
-    the decoder of a task; it is sent to the executors. trigger_interval_s: the least time between two batches, hence
-    between two manifests.
-    """
+    kafka: options of the Java client, without the prefix `kafka.`. folder: for the query's checkpoints. world: makes
+    the store and the decoder of a task; it is sent to Spark's executors. trigger_interval_s: the least time between two
+    batches, hence between two manifests."""
 
     def __init__(
         self, spark: SparkSession, kafka: Mapping[str, str], folder: Path, world: World, trigger_interval_s: float,

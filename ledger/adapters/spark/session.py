@@ -21,15 +21,14 @@ def start_session(
     folder: Path, *, slots: int = 4, driver_memory_mb: int = 1024, name: str = "jobledger-reconciler",
     daemon: str = "pyspark.daemon", java_options: Sequence[str] | None = None, settings: Mapping[str, str] | None = None,
 ) -> SparkSession:  # fmt: skip
-    """The Spark session of this process. Its first call starts the JVM.
+    """The Spark session of this process. The first call starts the JVM.
 
-    folder: Spark writes only there; its JVM resolves relative paths there. slots: tasks (for a reconciler: groups of
-    actions) that may run at once. daemon: the module of the process that forks Python workers. java_options: for the
-    driver's JVM; None = map the class archive if it exists. settings: Spark settings by name; they override those of
-    this function.
+    folder: Spark writes only to this folder, and the JVM resolves relative paths in it. slots: tasks (for a reconciler:
+    groups of actions) that may run at once. daemon: the module of the process that forks Python workers. java_options:
+    for the driver's JVM; None = map the class archive if it exists. settings: Spark settings by name; they override
+    those of this function.
 
-    Raises: ConfigError if there is no Java that Spark runs on.
-    """
+    Raises: ConfigError if there is no Java that Spark runs on."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # else Spark may use another
     scratch = claim_scratch(folder / "local").resolve()

@@ -1,11 +1,10 @@
 """`ledger.recovery` as a Spark Structured Streaming query.
 
 The query's checkpoint belongs to the epoch of the reconciler: a new leader reads the whole topic again. So a damaged
-checkpoint costs nothing, and a tombstone missed during a long pause can't keep a job alive.
+checkpoint of the query has no effect, and a tombstone missed during a long pause can't keep a job alive.
 
 The topic keeps every record for the compaction lag, which may be gigabytes. Batches are therefore bounded, and Spark's
-tasks drop superseded records: the driver gets the claims, and one record for each key and batch (decision 46).
-"""
+tasks drop superseded records: the driver gets the claims, and one record for each key and batch (decision 46)."""
 
 from __future__ import annotations
 
@@ -29,12 +28,11 @@ BATCHES_AHEAD = 2  # batches that the driver holds until the reconciler takes th
 
 
 class SparkRecoveryStream:
-    """A RecoveryStream over the connector.
+    """Implements `ports.RecoveryStream` with Spark's Kafka connector.
 
-    kafka: options of the Java client, without the prefix `kafka.`. folder: holds the checkpoints of the epochs.
-    trigger_interval_s: the least time between two batches. batch_offsets_max: the most offsets that one batch covers,
-    all partitions together.
-    """
+    kafka: options of the Java client, without the prefix `kafka.`. folder: holds the query's checkpoints, one per
+    epoch. trigger_interval_s: the least time between two batches. batch_offsets_max: the most offsets that one batch
+    covers, all partitions together."""
 
     def __init__(
         self, spark: SparkSession, topic: str, kafka: Mapping[str, str], folder: Path, trigger_interval_s: float = 0.0,
@@ -47,8 +45,8 @@ class SparkRecoveryStream:
         self._batches: queue.Queue[list[Record]] = queue.Queue(maxsize=BATCHES_AHEAD)
 
     def open(self, epoch: int) -> None:
-        """Starts a query for this epoch. Raises: TemporaryError if it can't start, for instance because the disk is
-        full."""
+        """Starts a query for this epoch. Raises: TemporaryError if the query can't start, for instance because the disk
+        is full."""
         self.close()
         batches: queue.Queue[list[Record]] = queue.Queue(maxsize=BATCHES_AHEAD)
         claimed: dict[int, int] = {}

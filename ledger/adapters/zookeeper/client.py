@@ -1,8 +1,7 @@
 """kazoo's client with stricter rules: short time limits for connecting, no queue of requests while disconnected, and
 never a new session in place of an expired one.
 
-It uses private parts of kazoo 2.11 (the connection handler and the queue), so that version is pinned.
-"""
+The client uses private parts of kazoo 2.11 (the connection handler and the queue), so that version is pinned."""
 
 from __future__ import annotations
 
@@ -44,12 +43,12 @@ class Events(Protocol):
     def connected(self, session_id: int, session_s: float, host: str, port: int) -> None: ...
     def disconnected(self) -> None: ...
     def ended(self, reason: str) -> None:
-        """This client's session is over, and so is the client."""
+        """The client's session is over for `reason`, and the client can't be used any more."""
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Opens connections. kazoo's own code leaks sockets of failed attempts, and trusts more authorities than `tls_ca`.
-    dial_timeout_s: time limit to connect, and again for the TLS handshake."""
+    dial_timeout_s: time limit in seconds to connect, and again for the TLS handshake."""
 
     def __init__(self, dial_timeout_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
@@ -69,25 +68,25 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return made
 
     def drop(self) -> None:
-        """Breaks the connection, as if the server had. It shuts down the TCP socket, since a TLS shutdown would wait
-        for the server."""
+        """Breaks the connection, as if the server had broken it. Shuts down the TCP socket, since a TLS shutdown would
+        wait for the server."""
         if self._open is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
     def select(self, readable: Any, writable: Any, failed: Any, timeout: float | None = None) -> Any:
         """As `select`, but also returns TLS sockets with decrypted data that is not read yet. The operating system does
-        not report these as readable, so an answer would wait there."""
+        not report these as readable, so an answer would stay unread."""
         pending = [one for one in readable if isinstance(one, ssl.SSLSocket) and one.pending()]
         ready, *others = super().select(readable, writable, failed, 0 if pending else timeout)
         return [*pending, *(one for one in ready if one not in pending)], *others
 
 
 class ZooKeeperClient(KazooClient):  # type: ignore[misc]
-    """A client with exactly one session: when the session is over, so is the client.
+    """A client with exactly one session: when the session is over, the client can't be used any more.
 
-    members: the servers to connect to. fallback: more servers, tried after one round over the members without success:
-    the hosts of the settings."""
+    members: the servers to connect to. fallback: the hosts of the settings, tried after one round over the members
+    without success."""
 
     def __init__(
         self, settings: ZooKeeperSettings, members: Sequence[tuple[str, int]], fallback: Sequence[tuple[str, int]],

@@ -21,8 +21,9 @@ from ledger.ports import Candidate, Clock
 class ZooKeeperLeadership(CandidateThread):
     """Implements `ports.Leadership` with a node below `path` (`ZooKeeperSettings.candidates`).
 
-    A lease counts from the moment when the last answered renewal was sent. It ends after two thirds of the session timeout,
-    so before the servers can delete the node and another candidate can lead. A lost connection does not end it by itself.
+    A lease counts from the moment when the last answered renewal was sent. It ends after two thirds of the session
+    timeout, so before the servers can delete the node and another candidate can lead. A lost connection alone does not
+    end a lease.
 
     Raises: ValueError if the settings name no hosts."""
 

@@ -1,4 +1,5 @@
-"""One session with the ensemble, for the candidate's thread: one request at a time, with a timeout of T/5."""
+"""One session with the ensemble, for the candidate's thread: one request at a time, with a timeout of a fifth of the
+session timeout."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ CONFIG = "/zookeeper/config"
 
 
 class Link:
-    """A session and its connection. known: the members to dial first. wake: called on any thread after each change of the
-    session, the connection or the members.
+    """A session with the ensemble, and its connection. known: the members to dial first. wake: called on any thread
+    after each change of the session, the connection or the members.
 
     Threads of kazoo write the public attributes, the candidate's thread reads them."""
 
@@ -77,8 +78,8 @@ class Link:
     def ask(self, request: Callable[[ZooKeeperClient], Any]) -> Any:
         """The answer to one request. Without a connection the request is neither sent nor queued.
 
-        Raises: ConnectionLoss: no answer. The server may have carried out the request, and the session may be `over`. Other
-        KazooExceptions: the server's answer, such as NoNodeError."""
+        Raises: ConnectionLoss if no answer came: the server may have carried out the request, and the session may be
+        `over`. Other KazooExceptions: the server's answer, such as NoNodeError."""
         if not self.is_connected:
             raise ConnectionLoss
         sent = self._clock.monotonic()
@@ -98,13 +99,13 @@ class Link:
         return answer
 
     def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
-        """Names of the children. watch: called once, on another thread, when a child is created or deleted, or when the
-        node itself is deleted."""
+        """The names of a node's children. watch: called once, on another thread, when a child is created or deleted, or
+        when the node itself is deleted."""
         found: list[str] = self.ask(lambda client: client.get_children_async(path, watch=watch))
         return found
 
     def read(self, path: str) -> tuple[bytes, float]:
-        """The node's data, and when it was created, in seconds since the epoch by the servers' clock."""
+        """A node's data, and when the node was created, in seconds since the epoch by the servers' clock."""
         data, stat = self.ask(lambda client: client.get_async(path))
         return data, stat.ctime / 1000
 
@@ -117,7 +118,8 @@ class Link:
             self.ask(lambda client: client.delete_async(path))
 
     def create_candidate(self, folder: str, begin: str, data: bytes) -> str:
-        """Creates an ephemeral sequential node, and its folder if missing. Returns the name that the server gave it."""
+        """Creates an ephemeral sequential node below `folder`, and the folder if missing. Returns the name that the
+        server gave the node."""
 
         def create(client: ZooKeeperClient) -> Any:
             return client.create_async(f"{folder}/{begin}", data, acl=self._acl, ephemeral=True, sequence=True)
@@ -149,7 +151,8 @@ class Link:
         self._wake()
 
     def end(self) -> None:
-        """Closes the session; if no member answers within about T/5, the session is left to expire. Never raises."""
+        """Closes the session. If no member answers within about a fifth of the session timeout, the session is left to
+        expire. Never raises."""
         giving_up = threading.Timer(silence_s(self.session_s), self._client.drop)
         giving_up.daemon = True
         giving_up.start()

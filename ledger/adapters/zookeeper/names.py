@@ -17,7 +17,7 @@ def _resolve(host: str) -> list[str]:
 
 
 class ResolvedNames:
-    """Resolves host names, and remembers the last result of each: it is used while DNS is down or slow."""
+    """Resolves host names, and remembers the last result of each, which is used while DNS is down or slow."""
 
     def __init__(self, resolve: Callable[[str], list[str]] = _resolve) -> None:
         self._resolve = resolve

@@ -1,8 +1,8 @@
 """An election by nodes in ZooKeeper: each candidate has an ephemeral sequential node, and the first in line leads.
 
-Each step (every T/10, and after each event) reads everything again: the session, the candidate's own node, and the nodes
-before it. So a missed watch, answer or change of members is noticed T/10 later at most.
-"""
+Each step reads everything again: the session, the candidate's own node, and the nodes before it. Steps follow each
+event, and come every tenth of the session timeout. So a missed watch, answer or change of members is noticed that much
+later at most."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ RETRY_S = 1.0  # the longest pause between two attempts to open a session
 class NodeStrategy(ElectionStrategy):
     """Takes part in the election below one path. Decision 9.
 
-    open_link: makes the link for a new session, given the members known last ([] = none). path: the parent of the nodes.
-    who, pid: the candidate's name and process, for people. owner: a token in hex that is never used again; it begins the
-    name of each node of this candidate. silent_since: when the connection was lost (monotonic, seconds), None = it was not.
-    """
+    open_link: makes the link for a new session, given the members known last ([] = none). path: the parent of the
+    nodes. who, pid: the candidate's name and process, for people. owner: a token in hex that is never used again; the
+    name of each node of this candidate begins with it. silent_since: when the connection was lost (monotonic, seconds),
+    None = it was not."""
 
     def __init__(
         self, open_link: Callable[[Sequence[tuple[str, int]]], Link], path: str, who: str, pid: int, owner: str,
@@ -65,7 +65,7 @@ class NodeStrategy(ElectionStrategy):
 
     @property
     def has_left(self) -> bool:
-        """The session's end deletes the node."""
+        """Always True: the end of the session deletes the node, so no further step is needed."""
         return True
 
     def end(self) -> None:
@@ -93,8 +93,8 @@ class NodeStrategy(ElectionStrategy):
             return 0.01 * RETRY_S if self._link is not None and self._link.is_connected else RETRY_S / 10
 
     def recover(self, error: Exception) -> None:
-        """The server refused a request, or the error was not foreseen. A candidate that can't keep its node must not block
-        the others, so its session ends."""
+        """Ends the candidate's session after an error, since a candidate that can't keep its node must not block the
+        others. The server refused a request, or the error was not foreseen."""
         self._lose(f"zookeeper: {type(error).__name__}: {error}")
         self.notes = self.notes._replace(waits_for=f"zookeeper: {type(error).__name__} {error}".rstrip())
         log.warning("lock_refused", extra={"path": self._path, "error": f"{type(error).__name__}: {error}"})

@@ -31,8 +31,9 @@ class Node(NamedTuple):
 class CandidateRecord(NamedTuple):
     """The data of a candidate's node, for people; no decision depends on it.
 
-    since: when it became a candidate; led_since: when it began to lead, None = it does not lead; renewed: when this record
-    was written. All three are seconds since the epoch by the candidate's clock. lease_s: how long a renewal counts."""
+    since: when the process became a candidate; led_since: when it began to lead, None = it does not lead; renewed: when
+    this record was written. All three are seconds since the epoch by the candidate's clock. lease_s: how many seconds a
+    renewal counts."""
 
     who: str
     pid: int
@@ -63,12 +64,13 @@ def position(line: Sequence[Node], name: str) -> int | None:
 
 
 def created(line: Sequence[Node], owner: str, attempt: int) -> Node | None:
-    """The node that a create without an answer has made; None if it made none."""
+    """The node that a create request without an answer has made; None if the request made none."""
     return next((node for node in line if (node.owner, node.attempt) == (owner, attempt)), None)
 
 
 def orphans(line: Sequence[Node], owner: str, current: str | None) -> list[Node]:
-    """This owner's nodes other than its current one. Each would lead, or block other candidates, without a process."""
+    """This owner's nodes other than its current one. Each would lead, or block other candidates, without a process.
+    current: the name of the current node; None = the owner has none."""
     return [node for node in line if node.owner == owner and node.name != current]
 
 
@@ -76,7 +78,8 @@ def orphans(line: Sequence[Node], owner: str, current: str | None) -> list[Node]
 
 
 def lease_s(session_s: float) -> float:
-    """How long a lease lasts after a renewal was sent: two thirds of the session; the rest is a margin (decision 9)."""
+    """How many seconds a lease lasts after a renewal was sent: two thirds of the session timeout; the rest is a margin
+    (decision 9)."""
     return session_s * 2 / 3
 
 
@@ -85,22 +88,22 @@ def renew_every_s(session_s: float) -> float:
 
 
 def silence_s(session_s: float) -> float:
-    """How long a connection may owe an answer before it is closed."""
+    """How many seconds a connection may owe an answer before it is closed."""
     return session_s / 5
 
 
 def dial_timeout_s(session_s: float, members: int, fruitless_rounds: int = 0) -> float:
-    """How long one member may take to accept the connection, and again to send its first answer.
+    """How many seconds one member may take to accept the connection, and again to send its first answer.
 
-    The first two rounds over all members take half a session at most. Each further fruitless round doubles the timeout, up
-    to T/4, so that slow members can be reached too."""
+    The first two rounds over all members take half a session timeout at most. Each further fruitless round doubles the
+    time limit, up to a quarter of the session timeout, so that slow members can be reached too."""
     first = session_s / (4 * max(1, members))
     return min(first * 2.0 ** min(20, max(0, fruitless_rounds - 1)), max(first, session_s / 4))
 
 
 def session_may_live(session_s: float, last_answer: float, now: float) -> bool:
-    """Whether to resume the old session. After a whole session timeout without an answer a new one is better: members that
-    lost their data would refuse the old one for ever, and a new session can delete its nodes."""
+    """Whether to resume the old session. After a whole session timeout without an answer a new session is better:
+    members that lost their data would refuse the old session for ever, and a new session can delete its nodes."""
     return now - last_answer <= session_s
 
 
@@ -112,7 +115,8 @@ def encode(record: CandidateRecord) -> bytes:
 
 
 def decode(data: bytes) -> CandidateRecord:
-    """Returns the record. Never raises: unreadable data gives a record without a name, as the node is still a candidate."""
+    """Returns the record in a node's data. Never raises: unreadable data gives a record without a name, as the node is
+    still a candidate."""
     try:
         read = json.loads(data)
         led_since = read["led_since"]
@@ -126,7 +130,8 @@ def decode(data: bytes) -> CandidateRecord:
 
 
 def candidate(record: CandidateRecord, first: bool, now: float) -> Candidate:
-    """A record as `ports.Candidate`. now: seconds since the epoch. lease_left_s is off by the difference of the clocks."""
+    """A record as `ports.Candidate`. first: whether the candidate is first in line. now: seconds since the epoch.
+    lease_left_s of the result is off by the difference of the two hosts' clocks."""
     leads = first and record.led_since is not None
     left = min(record.lease_s, max(0.0, record.renewed + record.lease_s - now)) if leads else None
     waits_for = "" if leads else record.waits_for or ("the answer to its first renewal" if first else "its turn")
@@ -134,7 +139,8 @@ def candidate(record: CandidateRecord, first: bool, now: float) -> Candidate:
 
 
 def behind(record: CandidateRecord, when: str) -> str:
-    """The `waits_for` of a candidate behind the given first one. when: since when that one leads or is a candidate."""
+    """The `waits_for` of a candidate behind another one. record: of the first candidate in line. when: since when that
+    candidate leads or is a candidate."""
     name = f"{record.who or 'another process'} (pid {record.pid})" if record.pid else record.who or "another process"
     return f"candidate {name}, which {'is a candidate' if record.led_since is None else 'leads'} since {when}"
 
@@ -172,7 +178,7 @@ def _quorum_host(quorum: str) -> str:
 def hosts(text: str) -> list[tuple[str, int]]:
     """Host and port of each address in `zk1:2181,zk2,[::1]:2182`, the form of the settings.
 
-    Raises: ValueError: an address is malformed, or its port is out of range."""
+    Raises: ValueError if an address is malformed, or its port is out of range."""
     found = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/\[\]]+))(?::(\d{1,5}))?\s*", part)
@@ -186,5 +192,5 @@ def hosts(text: str) -> list[tuple[str, int]]:
 
 
 def host_list(addresses: Iterable[tuple[str, int]]) -> str:
-    """The inverse of `hosts`, without duplicates."""
+    """The addresses as one text, without duplicates: the inverse of `hosts`."""
     return ",".join(dict.fromkeys(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses))

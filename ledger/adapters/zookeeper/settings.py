@@ -8,7 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSettings:
-    """hosts: such as `zk1:2181,zk2:2181`. chroot: a path that prefixes all our paths, "" = none; created if missing."""
+    """The settings of a connection to ZooKeeper. hosts: such as `zk1:2181,zk2:2181`. chroot: a path that prefixes all
+    our paths, "" = none; created if missing."""
 
     hosts: str
     chroot: str = ""

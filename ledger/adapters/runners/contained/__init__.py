@@ -1,4 +1,4 @@
-"""Third-party runners (entry points of `jobledger.runners`), each in a process of its own."""
+"""Third-party runners (entry points of `jobledger.runners`), each in a separate process."""
 
 from ledger.adapters.runners.contained.runner import ContainedRunner
 

@@ -19,7 +19,8 @@ END_S = 2.0
 
 
 class Broke(Exception):
-    """The plug-in gave no usable answer; the message says why. goes_on: the process itself is healthy."""
+    """The plug-in gave no usable answer; the message states the reason. goes_on: whether the plug-in's process is
+    healthy and stays."""
 
     def __init__(self, why: str, goes_on: bool = False) -> None:
         super().__init__(why)
@@ -27,8 +28,9 @@ class Broke(Exception):
 
 
 class PluginProcess:
-    """The process of one plug-in. value: its entry point, `module:attribute`. folder: where the plug-in may store
-    files. memory_bytes: 0 = no limit.
+    """The process of one plug-in. value: the plug-in's entry point, `module:attribute`. folder: where the plug-in may
+    store files. memory_bytes: the limit of the process; 0 = no limit. deadline: until when the plug-in must be loaded
+    (monotonic, seconds).
 
     Raises (here and in `ask`): Broke."""
 
@@ -52,8 +54,8 @@ class PluginProcess:
             raise Broke(f"it can't be loaded: {error}") from error
 
     def ask(self, call: str, arguments: dict[str, Any], expected: str, deadline: float) -> dict[str, Any]:
-        """The answer: a result, or one of the ledger's errors (`calls.error_from`). expected: the instance that must
-        answer."""
+        """The plug-in's answer to one call: a result, or one of the ledger's errors (`calls.error_from`). expected: the
+        instance that must answer; "" means any. deadline: monotonic, in seconds."""
         try:
             wire.send_line(self._line, {"call": call, "arguments": arguments, "instance": expected}, deadline)
         except OSError as error:
@@ -61,7 +63,7 @@ class PluginProcess:
         return self._read(deadline)
 
     def kill(self) -> None:
-        """Kills the process itself. Processes that the plug-in has started keep running."""
+        """Kills the process of the plug-in. Processes that the plug-in has started keep running."""
         self._line.close()
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: it stays until the kernel lets go

@@ -1,9 +1,8 @@
 """A third-party runner in isolation: if it breaks, or its answers are invalid, only its own jobs suffer.
 
-It has a process of its own with a memory limit, and a time limit for each call. Its answers are validated before use.
-After a failure, calls are refused for an exponential backoff, and the process is killed unless it is healthy. The next
-call starts it again.
-"""
+The runner has a separate process with a memory limit, and a time limit for each call. Its answers are validated before
+use. After a failure, calls are refused for an exponential backoff, and the process is killed unless it is healthy. The
+next call starts the process again."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ MEMORY_BYTES = 1 << 30
 
 
 class ContainedRunner(CalledRunner):
-    """A third-party runner. name, value: of its entry point. folder: where it may store files. timeout_s: for one call,
-    including the loading of the plug-in.
+    """A third-party runner in a separate process. name, value: of the plug-in's entry point. folder: where the plug-in
+    may store files. timeout_s: for one call, including the loading of the plug-in. memory_bytes: limit of the process,
+    0 = no limit.
 
     The process lives at most as long as the thread that made the first call. Raises, besides the errors of a runner:
-    RunnerBroke if the plug-in broke during the call, so that the outcome is unknown; Unreachable if it broke a moment
-    ago and was not called.
-    """
+    RunnerBroke if the plug-in broke during the call, so that the outcome is unknown; Unreachable if the plug-in broke a
+    moment ago and was not called."""
 
     def __init__(
         self, name: str, value: str, folder: Path, timeout_s: float = TIMEOUT_S, memory_bytes: int = MEMORY_BYTES,

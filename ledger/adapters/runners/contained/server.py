@@ -1,9 +1,8 @@
 """The process that hosts a plug-in: it loads the plug-in, then answers calls until the caller is gone.
 
 `python -P -m ledger.adapters.runners.contained.server FD VALUE FOLDER MEMORY_BYTES`. The first line on the socket FD
-says that the plug-in is loaded, or why it can't be. Then each request line gets one answer line. Output of the plug-in
-goes to stderr.
-"""
+states that the plug-in is loaded, or why it can't be loaded. Then each request line gets one answer line. Output of the
+plug-in goes to stderr."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The runner agent of a host. It starts attempts, reports for their supervisors, and stores events until they are in
-the log.
+"""The runner agent of a host. It starts attempts, makes events from what their supervisors report, and stores the
+events until they are in the log.
 
-All its state is in its folder: `id`, `lock`, `sequences.json`, `jobs/<job_id>/…` (see `jobs`, `folders`). An agent that
-is killed stops no attempt and loses no data. The next agent on the same folder continues. Agent and supervisors never
-wait for each other: they exchange complete files.
-"""
+All state of the agent is in its folder: `id`, `lock`, `sequences.json`, `jobs/<job_id>/…` (see `jobs`, `folders`). An
+agent that is killed stops no attempt and loses no data. The next agent on the same folder continues. Agent and
+supervisors never wait for each other: they exchange complete files."""
 
 from __future__ import annotations
 
@@ -51,12 +50,13 @@ LOOKS_PER_S = 2000
 
 
 class Agent:
-    """The runner side of one host. Thread-safe, but `step` and `send` each belong to one thread.
+    """The agent of one host; implements `ports.Runner`. Thread-safe, but only one thread may call `step`, and only one
+    `send`.
 
     folder: used by this agent alone. inherited: an environment; jobs inherit a small fixed part of it. at: called with
     the name of each point where a crash would be worst (tests). held: whether the logs of a job must be kept, however
-    many there are; called under locks, so it must return at once. digests: computes the digests of checkpoints while it
-    runs; None: no digests are computed.
+    many jobs have logs; called under locks, so it must return at once. digests: computes the digests of checkpoints
+    while it runs; None: no digests are computed.
     Raises: ConfigError if another agent has this folder.
     """
 
@@ -139,8 +139,8 @@ class Agent:
         environment: Mapping[str, str],
         failure_rules: Sequence[FailureRule] = (),
     ) -> StartAnswer:
-        """See ports.Runner. Nothing is started before the marker exists; then the attempt counts as started for
-        ever."""
+        """Starts an attempt, as `ports.Runner`. Nothing is started before the attempt's marker exists; from then on the
+        attempt counts as started for ever."""
         _check_number(n, 1)
         with self._jobs.locked(job_id) as job, answering(job_id):
             if answer := _known(job, n):
@@ -213,7 +213,7 @@ class Agent:
                 attempt.order(outcome, savepoint, reason)
 
     def savepoint(self, job_id: str, n: int, ask: str) -> None:
-        """Requests a savepoint from attempt n, once per ask. The event of that checkpoint will name the ask."""
+        """Requests a savepoint from attempt n, once per ask. The event of that savepoint will name the ask."""
         if not is_writer(ask):
             raise PermanentError(f"not the id of an ask: {ask!r}")
         with self._jobs.locked(job_id) as job, answering(job_id):
@@ -222,7 +222,8 @@ class Agent:
                 attempt.ask(ask)
 
     def fence(self, job_id: str, n: int) -> list[RunnerEvent]:
-        """Returns at most EVENTS_MAX events: acknowledge them, then call again for the rest."""
+        """Refuses all starts up to attempt n, and returns at most EVENTS_MAX events of the job that are not
+        acknowledged. Acknowledge these, then call again for the rest."""
         _check_number(n, 0)
         with self._jobs.locked(job_id) as job, answering(job_id):
             job.raise_fence(n)
@@ -242,7 +243,8 @@ class Agent:
         return self._checks.why_refused(restore_point)
 
     def dispose(self, job_id: str, restore_points: Sequence[RestorePoint]) -> None:
-        """Deletes only restore points in the job's own checkpoint folders; others do not belong to the job."""
+        """Deletes the restore points that are in the job's own checkpoint folders. Other restore points do not belong
+        to the job and stay."""
         one_by_one = bool(restore_points) and all(p.kind is CheckpointKind.SAVEPOINT for p in restore_points)
         with self._jobs.locked(job_id) as job, answering(job_id):
             if not one_by_one:
@@ -262,7 +264,7 @@ class Agent:
     def forget(self, job_id: str) -> None:
         """Deletes all data of the job except its kept checkpoints, even if the job is damaged.
 
-        Raises: TemporaryError while an attempt of it is alive."""
+        Raises: TemporaryError while an attempt of the job is alive."""
         with self._jobs.locked(job_id, damaged=True) as job, answering(job_id):
             folders = numbered(str(job.folder / "attempts"), suffix="") if job.damaged else []
             if alive := [n for n, path in folders if lives(path)] if job.damaged else job.alive():
@@ -283,8 +285,8 @@ class Agent:
     # -- the two loops -----------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One round over all jobs. Facts become events, attempts without a supervisor are ended, unneeded files are
-        deleted."""
+        """Does one round over all jobs: facts become events, attempts without a supervisor are ended, unneeded files
+        are deleted."""
         with self._guard:
             self._processes = [process for process in self._processes if process.poll() is None]
         jobs = self._jobs.all()

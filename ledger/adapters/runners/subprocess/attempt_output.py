@@ -21,10 +21,11 @@ APPEAR_S = 15.0
 
 
 def read(folder: Path, job_id: str, n: int, follow: Clock | None = None) -> Iterator[tuple[str, bytes]]:
-    """(stream, bytes) of attempt n, stdout first, each stream in order, including rotated files.
+    """The output of attempt n as (stream, bytes): stdout first, each stream in order, including rotated files.
 
-    folder: the agent's. follow: keep reading new output, both streams in turn, until the attempt is over. Output
-    between our last read and a rotation is skipped. Raises: NotFound if this host has no logs of the attempt."""
+    folder: the folder of the agent. follow: a clock; keep reading new output, both streams in turn, until the attempt
+    is over; None: stop at the end. Output between our last read and a rotation is skipped. Raises: NotFound if this
+    host has no logs of the attempt."""
     deadline = None if follow is None else follow.monotonic() + APPEAR_S
     while not (found := log_paths(folder, job_id, n)):
         if follow is None or deadline is None or follow.monotonic() > deadline:

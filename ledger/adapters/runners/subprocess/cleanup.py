@@ -22,7 +22,7 @@ class PastAttempts:
         self.ranges: list[tuple[int, int]] = []  # first and last, ascending, never adjacent
 
     def load(self) -> None:
-        """Raises: OSError, ValueError, TypeError if it is damaged."""
+        """Loads the numbers from their file. Raises: OSError, ValueError, TypeError if the file is damaged."""
         saved = (read_json(str(self._path)) or {"started": []}).get("started")
         self.ranges = [(int(first), int(last)) for first, last in saved or []]
 
@@ -30,7 +30,7 @@ class PastAttempts:
         return any(first <= n <= last for first, last in self.ranges)
 
     def add(self, n: int) -> None:
-        """Adds a number. Raises: OSError if it can't be made durable; nothing is changed then."""
+        """Adds the number of an attempt. Raises: OSError if it can't be made durable; nothing is changed then."""
         ranges = sorted([*self.ranges, (n, n)])
         merged = ranges[:1]
         for (_, _), (first, last) in pairwise(ranges):
@@ -43,11 +43,10 @@ class PastAttempts:
 
 
 def delete_job(folder: Path) -> None:
-    """Deletes all data of a job except its checkpoints. If they were disposed of, only savepoints stay.
+    """Deletes all data of a job except its checkpoints. If the checkpoints were disposed of, only savepoints stay.
 
-    The marker of an attempt is deleted after its other files, and the fence after all markers. After a crash, the job
-    is still there and can be forgotten again.
-    Raises: OSError."""
+    The marker of an attempt is deleted after the attempt's other files, and the fence after all markers. So after a
+    crash the job is still known and can be forgotten again. Raises: OSError."""
     if not folder.exists():
         return
     disposed = (folder / DISPOSED).exists()

@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class SubprocessRunner(CalledRunner):
-    """Calls the agent of this host. folder: of the agent. timeout_s: for a whole call. A start that takes longer goes
-    on in the agent."""
+    """Calls the agent of this host. folder: the folder of the agent. timeout_s: for a whole call. A start that takes
+    longer continues in the agent."""
 
     def __init__(self, folder: Path, timeout_s: float = 10.0) -> None:
         self.folder, self.timeout_s = Path(folder), timeout_s

@@ -48,7 +48,8 @@ class ContentManifest:
 
     @property
     def digest(self) -> str:
-        """The tag, followed by the SHA-256 of the JSON array of [path, size, sha256] without blanks."""
+        """The digest over all files: the tag, followed by the SHA-256 of the JSON array of [path, size, sha256] without
+        blanks."""
         return TAG + sha256(to_json([file[:3] for file in self.files])).hexdigest()
 
     def remember(self, known: Known) -> None:
@@ -58,7 +59,7 @@ class ContentManifest:
 
 
 def files_of(root: Path) -> Iterator[tuple[str, Path]]:
-    """(path within the checkpoint, path) of everything that is not a folder. Raises: OSError."""
+    """Everything in a checkpoint that is not a folder, as (path within the checkpoint, path). Raises: OSError."""
     if root.is_symlink() or not root.is_dir():
         yield "", root
         return
@@ -71,9 +72,8 @@ def files_of(root: Path) -> Iterator[tuple[str, Path]]:
 def reading(root: Path, known: Known | None = None, block: int = BLOCK) -> Generator[int, None, ContentManifest]:
     """Reads a checkpoint and returns its manifest. After each block, yields the number of bytes read.
 
-    known: SHA-256 of files that were read before. These files are not read again, and new ones are added. None: every
-    file is read.
-    Raises: OSError if something can't be read; Unsteady."""
+    known: SHA-256 of files that were read before. These files are not read again, and newly read files are added. None:
+    every file is read. Raises: OSError if something can't be read; Unsteady."""
     files = []
     for name, path in sorted(files_of(root)):
         status = path.lstat()
@@ -120,14 +120,15 @@ def read(root: Path) -> ContentManifest:
 
 
 def different_size(root: Path, recorded: ContentManifest) -> str:
-    """As `difference`, but compares only paths and sizes and reads no file. Raises: OSError."""
+    """The first difference from the recorded manifest in paths and sizes, as text; "" = none. Reads no file. Raises:
+    OSError."""
     known = {file.path: file.sha256 for file in recorded.files}
     found = [ContentFile(name, path.lstat().st_size, known.get(name, "")) for name, path in files_of(root)]
     return difference(recorded, ContentManifest(tuple(found)))
 
 
 def difference(recorded: ContentManifest, found: ContentManifest) -> str:
-    """The first file that differs from the recorded one, and how; "" if there is none."""
+    """The first file that differs from the recorded one, and how, as text; "" if all files are equal."""
     before, now = ({file.path: file for file in manifest.files} for manifest in (recorded, found))
     for path in sorted({*before, *now}):
         named = path or "the file"
@@ -150,8 +151,8 @@ def manifest_path(checkpoint: Path) -> Path:
 
 
 def save(checkpoint: Path, manifest: ContentManifest) -> bool:
-    """Stores the manifest beside the checkpoint's folder; False if it has too many files for that. The write is not
-    durable: after a power cut the digest is computed again. Raises: OSError."""
+    """Stores the manifest of a checkpoint beside the checkpoint's folder; returns False if it has too many files to be
+    stored. The write is not durable: after a power cut the digest is computed again. Raises: OSError."""
     data = to_json({"files": manifest.files})
     if len(data) > JSON_BYTES_MAX:
         return False
@@ -164,8 +165,8 @@ def save(checkpoint: Path, manifest: ContentManifest) -> bool:
 
 
 def load(checkpoint: Path) -> ContentManifest | None:
-    """The stored manifest; None if there is none or it is damaged. It is only an aid, so a damaged one counts as
-    missing."""
+    """The stored manifest of a checkpoint; None if none is stored, or it is damaged. A manifest is only an aid, so a
+    damaged one counts as missing."""
     try:
         rows = (read_json(str(manifest_path(checkpoint))) or {})["files"]
         return ContentManifest(tuple(_file(*row) for row in rows))

@@ -1,9 +1,8 @@
 """Content digests of checkpoints, computed and verified in the background.
 
-To compute digests, one thread reads all new checkpoints in turn, one block each, within a limit of bytes per second. So
-a large checkpoint delays neither its job nor the records of others. Verification reads without a limit, because a job
-waits.
-"""
+One thread reads all new checkpoints in turn, one block of each, within a limit of bytes per second. So a large
+checkpoint delays neither its job nor the digests of other checkpoints. Verification reads without a limit, because a
+job waits for the result."""
 
 from __future__ import annotations
 
@@ -35,15 +34,16 @@ IDLE_S = 0.5
 
 
 class Limits(NamedTuple):
-    """Limits for digests. bytes_per_s: how fast checkpoints are read for them, 0 = no digests. wait_s: how long the
-    record of a checkpoint waits for its digest at most."""
+    """Limits for computing digests. bytes_per_s: how fast checkpoints are read, 0 = no digests. wait_s: how many
+    seconds the record of a checkpoint waits for its digest at most."""
 
     bytes_per_s: int = BYTES_PER_S
     wait_s: float = WAIT_S
 
 
 class Digests:
-    """Computes digests while `run` runs, which belongs to one thread. All other methods are thread-safe."""
+    """Computes the content digests of checkpoints while `run` runs. One thread calls `run`; all other methods are
+    thread-safe."""
 
     def __init__(self, limits: Limits = Limits(), now: Callable[[], float] = time.monotonic) -> None:  # noqa: B008
         self.limits, self._now = limits, now
@@ -56,7 +56,8 @@ class Digests:
         self._free_at = 0.0
 
     def take(self, checkpoint: Path) -> bool:
-        """Requests the digest, unless it is stored already. Returns whether it is being computed now."""
+        """Requests the digest of a checkpoint, unless it is stored already. Returns whether the digest is being
+        computed now."""
         if not self._running or content.manifest_path(checkpoint).exists():
             return False
         with self._guard:
@@ -74,7 +75,7 @@ class Digests:
         self._running = self.limits.bytes_per_s > 0
 
     def run(self, stop: threading.Event, wait: Callable[[float], object] | None = None) -> None:
-        """Computes digests until `stop` is set. wait: pauses for a number of seconds (tests)."""
+        """Computes the requested digests until `stop` is set. wait: pauses for a number of seconds (tests)."""
         if not self._running:
             return
         active: deque[tuple[Path, Generator[int, None, ContentManifest]]] = deque()
@@ -163,9 +164,9 @@ class _Check:
 
 
 class Checks:
-    """Verifies restore points, each in a thread of its own. Thread-safe.
+    """Verifies restore points, each in a separate thread. Thread-safe.
 
-    If a check takes longer than answer_s, `verify` returns UNKNOWN; a later call returns the result."""
+    If a check takes longer than answer_s seconds, `verify` returns UNKNOWN; a later call returns the result."""
 
     def __init__(self, judge: Callable[[RestorePoint], RestoreCheck], answer_s: float = ANSWER_S) -> None:
         self._judge, self._answer_s = judge, answer_s

@@ -1,8 +1,7 @@
 """The agent's events: each is made once and stored before it is sent, and each resend has the same bytes.
 
 `jobs/<job_id>/events/<number>.json` holds the key, headers and value of the record that is or will be in the log. A
-file is deleted only after the event is acknowledged *and* the state that must outlive it is durable.
-"""
+file is deleted only after its event is acknowledged *and* the state that must outlive the file is durable."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from ledger.util.files import make_folder
 
 @dataclass
 class StoredEvent:
-    """An event on disk. `register` is parsed from its key."""
+    """An event on disk. number: of its file. register: parsed from the key of the event."""
 
     number: int
     path: Path
@@ -34,9 +33,8 @@ class StoredEvent:
 class Sequences:
     """The last `ce_sequence` of this agent in each partition: durable, without gaps or duplicates.
 
-    `take` holds the lock until the file of the event is written. If that fails, the number stays unused. Numbers in
-    event files take precedence; the saved numbers matter once the event files are deleted.
-    """
+    `take` holds the lock until the file of the event is written. If the write fails, the next event gets the same
+    number. Numbers in event files take precedence; the saved numbers matter once the event files are deleted."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -55,7 +53,7 @@ class Sequences:
             self._last[partition] = sequence
 
     def save(self) -> None:
-        """Makes the numbers durable. Call it before event files are deleted."""
+        """Makes the numbers durable. Call this method before event files are deleted."""
         with self._lock:
             if self._last != self._saved:
                 write_durably(str(self._path), to_json({str(p): last for p, last in self._last.items()}))
@@ -64,8 +62,8 @@ class Sequences:
 
 @dataclass(frozen=True)
 class EventMaker:
-    """Makes the agent's events. writer: `agent-<id>`, the writer in their keys. It is also their source, so its
-    sequence numbers never start again."""
+    """Makes the agent's events. writer: `agent-<id>`, the writer in the keys of the events. It is also their source, so
+    its sequence numbers never start again."""
 
     writer: str
     partitions: int
@@ -82,7 +80,7 @@ class EventMaker:
         return RunnerEvent(key.encode(), headers, avro.encode(fact))
 
     def checkpoint(self, event: RunnerEvent) -> CheckpointCompleted:
-        """The fact in one of this agent's events. Raises: ValueError if it is damaged."""
+        """The checkpoint fact in an event that this runner agent made. Raises: ValueError if the event is damaged."""
         return avro.decode(CheckpointCompleted, event.value or b"")
 
 
@@ -95,7 +93,8 @@ class JobEvents:
         self._next = 1
 
     def load(self) -> None:
-        """Raises: OSError, ValueError, KeyError, TypeError if a file is damaged."""
+        """Loads the events of the job from their files. Raises: OSError, ValueError, KeyError, TypeError if a file is
+        damaged."""
         for number, path in numbered(str(self.folder)):
             stored = self._stored(number, Path(path), event_from_json(read_json(path) or {}))
             self._maker.sequences.seen(*self._partition_and_sequence(stored.event))
@@ -103,7 +102,8 @@ class JobEvents:
         self._next = max((stored.number for stored in self.events), default=0) + 1
 
     def add(self, register: Register, fact: Fact, time_s: float | None = None) -> StoredEvent:
-        """Persists a new event, which never changes afterwards. Raises: OSError if it can't be written."""
+        """Persists and returns a new event, which never changes afterwards. time_s: when the fact happened, in seconds
+        since the epoch; None = now. Raises: OSError if the event can't be written."""
         if not self.folder.is_dir():
             make_folder(self.folder)
         path = self.folder / f"{self._next:012d}.json"
@@ -123,8 +123,8 @@ class JobEvents:
         return [stored.event for stored in self.events if not stored.acknowledged]
 
     def sendable(self) -> list[RunnerEvent]:
-        """The events that may be sent now. An end waits until all earlier events are in the log, because readers treat
-        it as the last record of its attempt."""
+        """The events that may be sent now. The end of an attempt waits until all earlier events are in the log, because
+        readers treat the end as the last record of its attempt."""
         events: list[RunnerEvent] = []
         for stored in self.events:
             if stored.acknowledged:

@@ -3,8 +3,7 @@
 Two processes write into the run folder `jobs/<job_id>/attempts/<n>/`: the supervisor (see `supervisor.main`) and the
 agent. The agent's files are `started` (the marker: created once, before anything runs; it holds the restore point),
 `order.json` and `progress.json` (which facts are events already, and which checkpoints are in the log). A damaged file
-counts as unknown, and its content is derived again from the other files.
-"""
+counts as unknown, and its content is derived again from the other files."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ class MarkedAttempt:
     """An attempt that has a marker. The lock of its job guards all fields.
 
     collected: facts up to this number are events. newest: the highest checkpoint id among the events, -1 = none.
-    acknowledged: id -> kind of the checkpoints that are in the log and whose files still exist.
-    """
+    acknowledged: id -> kind of the checkpoints that are in the log and whose files still exist."""
 
     job_id: str
     n: int
@@ -97,7 +95,7 @@ class MarkedAttempt:
         return who
 
     def child(self) -> dict[str, Any] | None:
-        """The identity of the job's process; None if it was not started yet, or is unknown."""
+        """The identity of the job's process; None if the process was not started yet, or is unknown."""
         return self._readable("child.json", _identity)
 
     def _readable(self, name: str, convert: Callable[[dict[str, Any]], T]) -> T | None:
@@ -111,7 +109,8 @@ class MarkedAttempt:
             return None
 
     def order(self, outcome: str, savepoint: bool = False, reason: str = "") -> dict[str, Any]:
-        """Stores, once, how the attempt ends. The first call decides, and every call returns the stored order."""
+        """Stores, once, how the attempt is to end, and returns the stored order. The first call decides; later calls
+        return its order."""
         wanted = {"outcome": outcome, "savepoint": savepoint, "reason": reason}
         if create_once(self.file("order.json"), to_json(wanted)):
             return wanted
@@ -124,7 +123,7 @@ class MarkedAttempt:
             return wanted
 
     def ask(self, ask: str) -> None:
-        """Requests a savepoint from the job, once per ask: asks/<number>-<ask>.ask, see `supervisor.main`."""
+        """Requests a savepoint from the job, once per ask: `asks/<number>-<ask>.ask`, see `supervisor.main`."""
         folder = self.folder / "asks"
         names = sorted(path.name for path in folder.iterdir() if path.name[:9].isdigit())
         if any(name.partition("-")[2].removesuffix(ANSWERED) == f"{ask}.ask" for name in names):
@@ -140,7 +139,7 @@ class MarkedAttempt:
         return create_once(self.file(MARKER), to_json({"base": point_to_json(self.base)}))
 
     def save(self) -> None:
-        """Makes the progress durable, which must outlive the files of acknowledged events."""
+        """Makes the progress of the attempt durable, because it must outlive the files of acknowledged events."""
         progress = {
             "collected": self.collected, "newest": self.newest, "running": self.running, "engine_id": self.engine_id,
             "ended": self.phase is Phase.ENDED,
@@ -150,7 +149,7 @@ class MarkedAttempt:
 
     @classmethod
     def load(cls, job_id: str, n: int, folder: Path) -> MarkedAttempt:
-        """The attempt in this folder. The marker's existence proves the start; other files repeat its content.
+        """The attempt in this folder. The marker's existence proves the start; other files repeat the marker's content.
 
         Raises: OSError."""
         attempt = cls(job_id, n, folder)
@@ -192,6 +191,6 @@ def _identity(who: dict[str, Any]) -> dict[str, Any]:
 
 
 def log_paths(folder: Path, job_id: str, n: int) -> list[Path]:
-    """The log files of an attempt in the agent's folder, each stream from oldest to newest; [] if there are none."""
+    """The log files of an attempt in the agent's folder, each stream from oldest to newest; [] = none."""
     found = log_folder(folder, job_id, n).glob("*.log*")
     return sorted(found, key=lambda path: (path.name.partition(".")[0], -int("0" + path.name.partition(".log.")[2])))

@@ -42,7 +42,7 @@ class Graph:
 
 
 def problem(graph: Graph) -> str:
-    """Why this graph can't be started; "" if it can."""
+    """Why this graph can't be started; "" if it can be started."""
     if not graph.command or not graph.command[0]:
         return "there is no command"
     if any("\0" in word for word in graph.command):
@@ -156,11 +156,11 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes | Path) -> None:
 
 
 def unpack(blob: Path, folder: Path, timeout_s: float = UNPACK_S) -> Graph:
-    """Unpacks a blob into the new folder `folder` and returns its graph. It runs in a process of its own with limits,
-    because a graph may be hostile.
+    """Unpacks a blob into the new folder `folder` and returns its graph. Unpacking runs in a separate process with
+    limits, because a graph may be hostile.
 
-    Raises: PermanentError if the blob can't be read, or holds something that no graph may hold. Do not use the folder
-    then."""
+    Raises: PermanentError if the blob can't be read, or holds something that no graph may hold. Then do not use the
+    folder."""
     command = [sys.executable, "-I", "-S", "-E", unpacking.__file__, str(blob), str(folder), str(math.ceil(timeout_s))]
     try:
         done = subprocess.run(
@@ -179,8 +179,8 @@ def unpack(blob: Path, folder: Path, timeout_s: float = UNPACK_S) -> Graph:
 
 
 def parse(manifest: bytes) -> Graph:
-    """The graph that a manifest describes. Raises: ValueError if it is invalid or of a later version; RecursionError if
-    it is nested absurdly deep."""
+    """The graph that a manifest describes. Raises: ValueError if the manifest is invalid or of a later version;
+    RecursionError if it is nested absurdly deep."""
     plain = json.loads(manifest)
     if not isinstance(plain, dict) or plain.get("version") != 1:
         raise ValueError("it is not of version 1")

@@ -1,4 +1,5 @@
-"""Which jobs' logs must be kept, however many there are. The source of this information may fail to answer."""
+"""Remembers which jobs' logs must be kept because a pin holds the job. The source of this information may fail to
+answer."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 class Holds:
-    """A function from job id to whether the job is held, as of the last answer. It returns at once.
+    """A function from a job id to whether the job is held, by the last answer of `ask`. The function returns at once.
 
-    Until the first answer, and after a question that failed, every job counts as held. Logs are not deleted then, but
-    later."""
+    ask: returns the ids of all held jobs. Until its first answer, and after a failed call, every job counts as held.
+    Then logs are deleted later. every_s: seconds between two calls of `ask`."""
 
     def __init__(self, ask: Callable[[], Collection[str]], every_s: float = EVERY_S) -> None:
         self._ask, self._every_s = ask, every_s
@@ -26,7 +27,7 @@ class Holds:
         return held is None or job_id in held
 
     def refresh(self) -> None:
-        """Asks for the held jobs. Never raises."""
+        """Calls `ask` and remembers the held jobs. Never raises."""
         try:
             self._held, complaint = frozenset(self._ask()), ""
         except Exception as error:  # after any error, it is unknown which jobs are held

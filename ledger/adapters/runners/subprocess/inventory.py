@@ -1,6 +1,5 @@
-"""The data that the agent's folder holds for jobs, whether the agent remembers them or not. Used for garbage
-collection.
-"""
+"""The data that the agent's folder holds for jobs, including jobs that the agent has forgotten. Used for garbage
+collection."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from ledger.ports import RunnerStorage
 
 
 def kept_in(folder: Path, alive: Mapping[str, Sequence[int]], now: float) -> Iterator[RunnerStorage]:
-    """The stored data of each job. folder: of all jobs. alive: job id -> attempts. now: seconds since the epoch. Files
-    may appear and disappear meanwhile.
+    """The stored data of each job. folder: the folder of all jobs. alive: job id -> numbers of the running attempts.
+    now: seconds since the epoch. Files may appear and disappear meanwhile.
 
     Raises: OSError if the folder itself can't be read."""
     if not folder.exists():

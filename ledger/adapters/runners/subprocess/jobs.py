@@ -88,14 +88,14 @@ class AgentJob:
                     self._digests.take(attempt.checkpoints / name)
 
     def raise_fence(self, n: int) -> None:
-        """Raises the fence to n. Raises: OSError if that can't be made durable; the fence is then unchanged."""
+        """Raises the fence to n. Raises: OSError if the fence can't be made durable; it is then unchanged."""
         if n > self.fence:
             make_folder(self.folder, 0o700)
             write_durably(str(self.folder / "fence"), to_json({"fence": n}))
             self.fence = n
 
     def note_disposal(self) -> None:
-        """Records that the restore points of a job that is over were disposed of. Its other checkpoints are then
+        """Records that the restore points of a terminal job were disposed of. The job's other checkpoints are then
         deleted too."""
         if self.fence >= NUMBER_MAX and not self.alive():
             create_once(str(self.folder / DISPOSED), b"")
@@ -108,11 +108,13 @@ class AgentJob:
     # -- facts become events -----------------------------------------------------------------------------------------
 
     def observe_attempt(self, attempt: MarkedAttempt, thorough: bool, complete: bool = False) -> None:
-        """Turns new facts into events. If the supervisor is gone, also reports what it did not report.
+        """Turns new facts of an attempt into events. If the supervisor is gone, the facts that it did not report become
+        events too.
 
         thorough: check the supervisor itself too, and read the facts even if their folder seems unchanged. complete:
         read all facts, even if nothing has been acknowledged for long.
-        Raises: OSError, ValueError and the like if the folder can't be read or written; a later call does the rest."""
+        Raises: OSError, ValueError and the like if the folder can't be read or written; a later call does the rest.
+        """
         if attempt.phase is Phase.ENDED:
             return
         if attempt.doubtful:
@@ -262,7 +264,7 @@ class AgentJob:
         self._end(attempt, outcome or known["outcome"], ordered(order, known["cause"]), known["ran_for_s"])
 
     def report_late(self, attempt: MarkedAttempt) -> None:
-        """Reports checkpoints that the supervisor did not report. Raises: OSError."""
+        """Makes events of checkpoints that the supervisor did not report. Raises: OSError."""
         fresh, _ = checkpoints.news(str(attempt.checkpoints), attempt.newest)
         for fact in fresh:
             self._checkpoint(attempt, fact)

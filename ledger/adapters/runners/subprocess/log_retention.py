@@ -1,4 +1,5 @@
-"""Logs outlive their job. When the agent forgets a job, the logs of its attempts stay, for a bounded number of jobs."""
+"""Keeps the logs of past jobs. When the agent forgets a job, the logs of its attempts stay, for a bounded number of
+jobs."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ PAST_JOBS_MAX = 1000
 
 
 def log_folder(folder: Path, job_id: str, n: int) -> Path:
-    """The folder of an attempt's log files, within the agent's folder: with the attempt, or among the past logs."""
+    """The folder of an attempt's log files: in the attempt's run folder, or among the past logs. folder: the agent's
+    folder."""
     live = folder / "jobs" / job_id / "attempts" / str(n) / "logs"
     past = folder / PAST / job_id / str(n)
     return past if past.exists() and not live.exists() else live
 
 
 def attempts_with_logs(folder: Path, job_id: str) -> list[int]:
-    """The attempts that have log files in the agent's folder, live or past."""
+    """The numbers of the job's attempts that have log files in the agent's folder, live or past; ascending."""
     live, past = (folder / "jobs" / job_id / "attempts").glob("*/logs"), (folder / PAST / job_id).glob("*")
     names = [*(path.parent.name for path in live), *(path.name for path in past)]
     return sorted({int(name) for name in names if name.isascii() and name.isdigit()})
@@ -30,7 +32,8 @@ def is_past(folder: Path, logs: Path) -> bool:
 
 def keep(folder: Path, job_id: str, jobs_max: int = PAST_JOBS_MAX, held: Callable[[str], bool] = lambda _: False) -> None:
     """Moves the logs of all attempts of a job to the past logs. Then deletes the logs of the oldest past jobs beyond
-    jobs_max; held jobs do not count and are not deleted. May be repeated. Raises: OSError."""
+    jobs_max; jobs for which `held` returns True do not count and are not deleted. The call may be repeated. Raises:
+    OSError."""
     for logs in sorted((folder / "jobs" / job_id / "attempts").glob("*/logs")):
         target = folder / PAST / job_id / logs.parent.name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""Processes of an attempt whose supervisor is dead, whichever session or process group they have moved to."""
+"""Finds and kills processes of an attempt whose supervisor is dead, whichever session or process group they have moved
+to."""
 
 from __future__ import annotations
 
@@ -21,11 +22,10 @@ MARK = "LEDGER_CHECKPOINT_DIR"
 def leftovers(folder: str, child: dict[str, Any] | None) -> list[ProcessStat]:
     """Living processes of the attempt in this run folder.
 
-    A process belongs to the attempt if its environment has the attempt's mark. It also does if it is in the session or
-    process group of the job, and that group is proved to be still the job's. The number of a group can be reused once
-    all its members are gone. A process that left the group *and* dropped its environment is not found; a living
-    supervisor finds even that one.
-    """
+    A process belongs to the attempt if its environment has the attempt's mark. It also belongs if it is in the session
+    or process group of the job, and that group is proved to be still the job's: the number of a group can be reused
+    once all its members are gone. A process that left the group *and* dropped its environment is not found; a living
+    supervisor finds even such a process."""
     processes = [process for process in procs.all_stats() if process.pid not in (1, os.getpid())]
     mark = f"{MARK}={folder}/checkpoints".encode()
     marked = {process.pid for process in processes if mark in _environment(process.pid)}
@@ -52,7 +52,8 @@ def lives(folder: str) -> bool:
 
 
 def kill_leftovers(folder: str, child: dict[str, Any] | None, timeout_s: float = KILL_S) -> list[ProcessStat]:
-    """Kills leftover processes until none is left. Returns those that still live timeout_s after the first look."""
+    """Kills leftover processes until none is left. Returns the processes that still live timeout_s seconds after the
+    first look."""
     left, looked_at = leftovers(folder, child), time.monotonic()
     while left:
         for process in left:

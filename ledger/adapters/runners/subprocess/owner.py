@@ -1,9 +1,8 @@
-"""Which ledger the jobs in an agent's folder belong to.
+"""Records and checks which ledger the jobs in an agent's folder belong to.
 
 An agent sends its events to one ledger, deletes checkpoints when that ledger orders it, and stops jobs that this ledger
 does not know. So a folder with jobs must never be used with another Kafka: `DIR/agent/ledger.json` names the topic of
-its ledger.
-"""
+its ledger."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ NAME = "ledger.json"
 
 
 def require_own(folder: Path, topic: str, topic_id: str) -> None:
-    """Checks that the folder belongs to this ledger. folder: of the agent. topic, topic_id: `ledger.events` as the
-    settings name it, and its id; "" = the broker has no topic ids.
+    """Checks that the agent's folder belongs to this ledger. topic, topic_id: the ledger's topic of events and its id;
+    "" = the broker has no topic ids.
 
     Raises: ConfigError if the folder holds jobs of another ledger."""
     recorded = _recorded(folder)

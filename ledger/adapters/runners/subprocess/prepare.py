@@ -1,4 +1,4 @@
-"""The preparation of a start. If it fails, nothing was started."""
+"""Prepares the start of an attempt. If the preparation fails, nothing was started."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def prepare(
     attempt: MarkedAttempt, graph: GraphRef, blobs: BlobStore, environment: Mapping[str, str], inherited: Mapping[str, str],
     failure_rules: Sequence[FailureRule] = (),
 ) -> None:  # fmt: skip
-    """Fills the run folder: graph, `attempt.json`, empty folders. Leftovers of an earlier try are deleted first.
+    """Fills the run folder of an attempt: graph, `attempt.json`, empty folders. Leftovers of an earlier try are deleted
+    first.
 
     Raises: PermanentError if this graph can't be started. Unreachable if the blob store does not answer. OSError."""
     _clean(attempt)
@@ -87,7 +88,7 @@ def _clean(attempt: MarkedAttempt) -> None:
 
 
 def spawn(attempt: MarkedAttempt) -> subprocess.Popen[bytes]:
-    """Starts the supervisor, in a session of its own. Raises: OSError."""
+    """Starts the supervisor of an attempt in a separate session, and returns its process. Raises: OSError."""
     main = Path(supervisor.__file__).with_name("__main__.py")
     command = [sys.executable, "-I", "-S", "-E", "-X", "utf8", str(main), str(attempt.folder)]
     with open(attempt.logs / "supervisor.log", "ab") as log:  # noqa: PTH123

@@ -53,7 +53,7 @@ class JobRegistry:
             return list(self._jobs.values())
 
     def forget(self, job: AgentJob) -> None:
-        """Removes a job whose lock the caller holds. A call that waits for the lock then gets a new job with this
+        """Removes a job whose lock the caller holds. A call that waits for this lock then gets a new job with the same
         id."""
         job.forgotten = True
         with self._guard:
@@ -61,9 +61,9 @@ class JobRegistry:
 
     @contextmanager
     def locked(self, job_id: str, damaged: bool = False) -> Iterator[AgentJob]:
-        """The job, under its lock; a new one if the id is unknown. damaged: a damaged job is returned as well.
+        """The job, under its lock; a new job if the id is unknown. damaged: return a damaged job as well.
 
-        Raises: PermanentError if this is not a valid job id. Unreachable if the job is damaged."""
+        Raises: PermanentError if job_id is not a valid job id. Unreachable if the job is damaged."""
         if not is_job_id(job_id):
             raise PermanentError(f"no job id: {job_id!r}")
         while True:

@@ -1,4 +1,4 @@
-"""Restore points as files and folders of this host: verification and deletion."""
+"""Verifies and deletes restore points that are files and folders of this host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ledger.ports import Verification
 
 
 class RestoreCheck(NamedTuple):
-    """The result of a verification. reason: why the restore point is not valid, for people."""
+    """The result of a verification. reason: why the restore point is not valid, for people; "" if it is valid."""
 
     verification: Verification
     reason: str = ""
@@ -37,12 +37,12 @@ def path_of(restore_point: RestorePoint) -> Path | None:
 
 
 def verify(restore_point: RestorePoint, jobs: Path | None = None) -> RestoreCheck:
-    """Verifies a restore point. VALID: it exists, can be read, and has the recorded size and content, as far as they
-    were recorded. A pipe or a device is never valid, because opening one may block for ever.
+    """Verifies a restore point. VALID: its files exist, can be read, and have the recorded size and content, as far as
+    these were recorded. A pipe or a device is never valid, because opening one may block for ever.
 
     A recorded size of 0 or an empty digest means unknown. If the record has no content digest, the manifest counts that
-    the agent stored later. jobs: the agent's folder of jobs, where such manifests are; None: there are none. UNKNOWN:
-    the file system gave no answer, or this release does not know the kind of digest."""
+    the agent stored later. jobs: the agent's folder of jobs, where such manifests are; None: no manifests are used.
+    UNKNOWN: the file system gave no answer, or this release does not know the kind of digest."""
     path = path_of(restore_point)
     if path is None:
         return RestoreCheck(Verification.INVALID, f"its location is not a path on this host: {restore_point.location!a}")

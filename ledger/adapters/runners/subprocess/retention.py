@@ -1,10 +1,9 @@
-"""Which checkpoint files no attempt will ever start from again. Pure functions.
+"""Decides which checkpoint files no attempt will ever start from again. Pure functions.
 
 The fold offers restore points along a chain: the newest of the highest attempt, then down from base to base. Retention
 keeps every checkpoint that the fold may offer. These are the newest KEEP of that chain, whether it begins with the
 highest attempt or with the highest one that has checkpoints. Every base of an attempt that is not over is kept too.
-Savepoints are deleted only when they are disposed of.
-"""
+Savepoints are deleted only when they are disposed of."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ CheckpointKey = tuple[int, int]  # attempt, checkpoint id
 
 
 class AttemptCheckpoints(NamedTuple):
-    """An attempt as retention sees it. checkpoints: those in the log whose files are on this host, id -> kind."""
+    """An attempt as retention sees it. base: the checkpoint of this job that the attempt started from; None = none.
+    checkpoints: those in the log whose files are on this host, id -> kind. over: whether the attempt has ended."""
 
     base: CheckpointKey | None
     checkpoints: Mapping[int, CheckpointKind]
@@ -28,7 +28,7 @@ class AttemptCheckpoints(NamedTuple):
 
 
 def subsumed(attempts: Mapping[int, AttemptCheckpoints], keep: int = KEEP) -> list[CheckpointKey]:
-    """Checkpoints whose files can be deleted, because newer checkpoints that are in the log replace them."""
+    """The checkpoints whose files can be deleted, because newer checkpoints that are in the log replace them."""
     if not attempts:
         return []
     top = max(attempts)

@@ -13,21 +13,23 @@ log = logging.getLogger(__name__)
 
 
 class EventSender(Protocol):
-    """Sends events to the log. partitions: of `ledger.events`."""
+    """Sends events to the log. partitions: the number of partitions of `ledger.events`."""
 
     partitions: int
 
     def send(self, events: Sequence[RunnerEvent]) -> Collection[bytes]:
-        """Sends the events in this order and waits for a bounded time. Returns the keys of those that are in the log
-        now. The outcome of all others is unknown; the caller sends them again, with the same bytes. A missing broker
-        never makes it raise."""
+        """Sends the events in this order and waits for a bounded time. Returns the keys of the events that are in the
+        log now.
+
+        The outcome of all other events is unknown; the caller sends them again, with the same bytes. Never raises
+        because a broker is missing."""
 
     def close(self) -> None: ...
 
 
 class KafkaEventSender:
-    """Sends events to Kafka. properties: for librdkafka; this class sets those that safety needs. timeout_s: how long a
-    call may wait for acknowledgements. Use it from one thread at a time, and never across a fork."""
+    """Sends events to Kafka. properties: librdkafka settings; this class sets those that safety needs. timeout_s: how
+    long a call may wait for acknowledgements. Use the sender from one thread at a time, and never across a fork."""
 
     def __init__(self, topic: str, partitions: int, properties: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
         self.topic, self.partitions, self._timeout_s = topic, partitions, timeout_s

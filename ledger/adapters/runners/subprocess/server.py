@@ -37,8 +37,8 @@ def run_agent(
     at: Callable[[str], None] = lambda _: None, step_s: float = STEP_S,
     held: Holds | None = None, limits: Limits = Limits(),  # noqa: B008
 ) -> None:  # fmt: skip
-    """Serves until `stop` is set. Running attempts keep running then. step_s: how often it checks its attempts. held:
-    the jobs whose logs must be kept; None: no jobs. limits: for the digests of checkpoints.
+    """Runs the agent until `stop` is set. Running attempts keep running then. step_s: seconds between two rounds over
+    the attempts. held: the jobs whose logs must be kept; None: no jobs. limits: for the digests of checkpoints.
 
     Raises: ConfigError if another agent has this folder."""
 
@@ -97,7 +97,7 @@ def _listen(folder: Path) -> socket.socket:
 
 
 class AgentServer:
-    """Answers calls, one at a time per thread."""
+    """Answers the calls of roles to the agent, one call at a time per thread."""
 
     def __init__(self, agent: Agent, listener: socket.socket, stop: threading.Event) -> None:
         self._agent, self._listener, self._stop = agent, listener, stop

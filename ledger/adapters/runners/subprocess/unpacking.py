@@ -1,7 +1,6 @@
-"""Unpacks an untrusted job graph. Runs as a program of its own and needs only the standard library.
+"""Unpacks an untrusted job graph. Runs as a separate program and needs only the standard library.
 
-`python -I -S -E unpacking.py <blob> <new folder> <seconds>`; exit code 0, or 1 with the reason as the last line.
-"""
+`python -I -S -E unpacking.py <blob> <new folder> <seconds>`; exit code 0, or 1 with the reason as the last line."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ class Hostile(Exception):
 
 
 def check(member: tarfile.TarInfo) -> PurePosixPath:
-    """The path of the member, relative to the folder. Raises: Hostile."""
+    """The path of an archive member, relative to the folder. Raises: Hostile if the member is not allowed in a job
+    graph."""
     if not (member.isreg() or member.isdir()):
         raise Hostile(f"{member.name!r} is neither a file nor a folder (a link or a device)")
     if member.issparse():

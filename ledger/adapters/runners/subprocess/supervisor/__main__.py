@@ -1,4 +1,4 @@
-"""`python -I -S -E <this file> <run folder>`; see `main`."""
+"""`python -I -S -E <this file> <run folder>`: supervises one attempt; see `main`."""
 
 import os
 import sys

@@ -20,7 +20,7 @@ _KINDS = {"chk-": "CHECKPOINT", "sav-": "SAVEPOINT"}
 
 
 def parse(name: str) -> tuple[int, str] | None:
-    """(id, kind) of a checkpoint's file name; None if it is not one. Ids are decimal without leading zeros."""
+    """The id and kind in a checkpoint's file name; None for any other name. Ids are decimal without leading zeros."""
     kind, (digits, at, label) = _KINDS.get(name[:4]), name[4:].partition("@")
     if at and not (0 < len(label) <= LABEL_CHARS_MAX and _LABEL_CHARS.issuperset(label)):
         return None
@@ -38,9 +38,9 @@ def label_of(name: str) -> str:
 
 
 def listed(folder: str) -> list[tuple[int, str, str]]:
-    """(id, kind, name) of all checkpoints in the folder, by id; [] if the folder is gone.
+    """All checkpoints in the folder as (id, kind, name), sorted by id; [] if the folder is gone.
 
-    Raises: OSError if it can't be read."""
+    Raises: OSError if the folder can't be read."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -67,10 +67,9 @@ def size_of(path: str) -> int:
 
 
 def news(folder: str, newest: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """(checkpoints above `newest` as facts, ascending; names of those that are not above it).
+    """The checkpoints above `newest` as facts, ascending, and the names of checkpoints that are not above it.
 
-    A checkpoint that vanishes while it is measured is ignored.
-    Raises: OSError if the folder can't be read."""
+    A checkpoint that vanishes while it is measured is ignored. Raises: OSError if the folder can't be read."""
     fresh, old = [], []
     for number, kind, name in listed(folder):
         if number <= newest:

@@ -1,4 +1,4 @@
-"""The start of the job. The job is held until its identity is on disk, and never runs without a supervisor."""
+"""Starts the job of an attempt. The job is held until its identity is on disk, and never runs without a supervisor."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def become_subreaper() -> None:
 
 
 class Child:
-    """A job that is forked and held. `release` lets it run. If the supervisor dies before that, the job ends without
-    having run."""
+    """A job that is forked and held. `release` lets the job run. If the supervisor dies before that, the job ends
+    without having run."""
 
     def __init__(self, attempt: dict[str, Any], stdout: int, stderr: int) -> None:
         self._go, self._error = -1, -1
@@ -56,7 +56,8 @@ class Child:
         os.close(failed)
 
     def release(self) -> tuple[str, bool]:
-        """Lets the job run. Returns why its command can't be executed ("" if it is), and whether that is permanent."""
+        """Lets the job run. Returns why its command can't be executed, and whether that is permanent; "" if the command
+        is executed."""
         try:
             os.write(self._go, b"x")
         except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Files that survive a crash at any moment: each one is complete or does not exist."""
+"""Writes and reads files that survive a crash at any moment: each file is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def write_durably(path: str, data: bytes) -> None:
 
 
 def create_once(path: str, data: bytes) -> bool:
-    """Creates the file with this content, durably; False if it exists already, and is then unchanged.
+    """Creates the file with this content, durably. Returns False if the file exists already, and does not change it.
 
-    If several processes try at once, exactly one succeeds. No process ever reads a partial file.
-    """
+    If several processes try at once, exactly one succeeds. No process ever reads a partial file."""
     temporary = f"{path}.{os.getpid()}.tmp"
     _write(temporary, data)
     try:
@@ -62,10 +61,9 @@ def to_json(value: object) -> bytes:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """The object in the file; None if there is no such file.
+    """The JSON object in the file; None if the file does not exist.
 
-    Raises: ValueError if it is not a JSON object; OSError if it can't be read.
-    """
+    Raises: ValueError if the content is not a JSON object; OSError if the file can't be read."""
     try:
         with open(path, "rb") as file:
             data = file.read(JSON_BYTES_MAX + 1)
@@ -80,7 +78,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def numbered(folder: str, suffix: str = ".json") -> list[tuple[int, str]]:
-    """(number, path) of the files `<number><suffix>` in a folder, ascending; [] if there is no such folder."""
+    """The files `<number><suffix>` in a folder as (number, path), ascending; [] if the folder does not exist."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:

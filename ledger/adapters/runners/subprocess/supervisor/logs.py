@@ -1,8 +1,8 @@
-"""The job's output. The job writes to its log files itself, so no failure of the supervisor can block or kill it.
+"""Rotates and reads the job's output. The job writes to its log files itself, so no failure of the supervisor can block
+or kill it.
 
 A file that has grown too large is copied and then truncated. The job's descriptor has O_APPEND, so it continues at the
-new end. Output between copy and truncation (microseconds) is lost: a log is not a fact.
-"""
+new end. Output between copy and truncation (microseconds) is lost: a log is not a fact."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Log:
 
 
 def tail(path: str) -> str:
-    """The last lines of a log, as text without control characters; "" if there are none. If a line was rewritten with
+    """The last lines of a log, as text without control characters; "" if the log has none. If a line was rewritten with
     carriage returns, as progress bars do, its last version is returned."""
     data = b""
     for part in (f"{path}.1", path):

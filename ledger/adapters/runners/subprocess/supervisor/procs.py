@@ -1,6 +1,5 @@
-"""Processes as seen in /proc. A pid alone identifies no process: pids are reused, so start time and boot are needed
-too.
-"""
+"""Finds and signals processes, as /proc shows them. A pid alone identifies no process: pids are reused, so start time
+and boot are needed too."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def all_stats() -> list[ProcessStat]:
 def identity(pid: int) -> dict[str, Any]:
     """The values that identify a process for ever: {"pid", "start_time", "boot_id"}.
 
-    Raises: ProcessLookupError if there is no such process."""
+    Raises: ProcessLookupError if the process does not exist."""
     found = stat(pid)
     if found is None:
         raise ProcessLookupError(f"no process {pid}")
@@ -87,7 +86,7 @@ def catches(pid: int, number: int) -> bool:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Sends the signal; a process that is gone already is no error."""
+    """Sends the signal `number` to a process; it is no error if the process is gone already."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -106,7 +105,7 @@ def kill_group(pgid: int, number: int = signal.SIGKILL) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of one of our processes, zombies included."""
+    """The child processes of a process, zombies included."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             return [int(word) for word in file.read().split()]

@@ -1,9 +1,8 @@
-"""The meaning of an exit: the outcome, its cause, and the failure rule of the job that matches.
+"""Classifies the exit of a job: the outcome, its cause, and the failure rule of the job that matches.
 
-A regular expression may run practically for ever. So patterns are searched in a process of their own, with little time
-and memory, on few bytes, by the supervisor of this one attempt. In the worst case only this job waits, and not for
-long. The limit is processor time: a busy machine must not turn a permanent failure into one that is retried.
-"""
+A regular expression may run practically for ever. So patterns are searched in a separate process, with little time and
+memory, on few bytes, by the supervisor of this one attempt. In the worst case only this job waits, and not for long.
+The limit is processor time: a busy machine must not turn a permanent failure into one that is retried."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def ordered(order: dict[str, Any], cause: str) -> str:
 
 
 def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, Any]] = ()) -> tuple[str, str]:
-    """(outcome, cause) of an exit as reported by `waitid`, unless an order decides otherwise."""
+    """The outcome and cause of an exit that `waitid` reported, unless an order decides otherwise."""
     if (code, status) == (os.CLD_EXITED, 0):
         return "finished", "exit code 0"
     exit_code = status
@@ -55,7 +54,7 @@ def verdict(code: int, status: int, last_lines: str, rules: Sequence[dict[str, A
 def failure(
     exit_code: int, cause: str, rules: Sequence[dict[str, Any]], otherwise: str = "failed"
 ) -> tuple[str, str]:  # fmt: skip
-    """(outcome, cause) of a failure. The first rule that matches adds its label and decides whether the failure is
+    """The outcome and cause of a failure. The first rule that matches adds its label and decides whether the failure is
     permanent. otherwise: the outcome if no rule matches."""
     candidates = [rule for rule in rules[:NONE] if rule.get("exit_code") in (None, exit_code)]
     rule: dict[str, Any] | None = None

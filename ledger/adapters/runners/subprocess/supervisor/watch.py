@@ -1,5 +1,5 @@
-"""Watches a checkpoint folder by polling: inotify watches are scarce, and two thousand idle jobs should cost next to
-nothing."""
+"""Watches a checkpoint folder by polling: inotify watches are scarce, and two thousand idle jobs should need almost no
+processor time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LINES_MAX = 1000
 
 
 class CheckpointWatch:
-    """The new checkpoints in a folder. newest: the highest id that was processed; the caller sets it once that is
-    durable."""
+    """Finds the new checkpoints in a folder. newest: the highest id that was processed; the caller sets this field once
+    the processing is durable."""
 
     def __init__(self, folder: str) -> None:
         self.folder, self.newest = folder, -1
