@@ -29,10 +29,10 @@ Dir = Annotated[
 
 
 def demo(input_: Input = None, folder: Dir = None) -> None:
-    """Show the whole loop on real input: submit, crash, restart from a checkpoint, failover, quarantine, finish, retire.
+    """Show the life of jobs on real input: submit, crash, restart from a checkpoint, failover, quarantine, finish,
+    retire.
 
-    Starts a ledger of its own. Exit code 1: something went wrong.
-    """
+    Runs a separate ledger for the demonstration. Exit code 1: something went wrong."""
     from ledger.demo.story import play
     from ledger.errors import UsageError
 

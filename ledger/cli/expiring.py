@@ -75,10 +75,9 @@ def expire(world: Context, dry_run: DryRun = False) -> None:
 def redact(world: Context, records: Records, reason: Reason, force: Force = False) -> None:
     """Remove the values of single records from the archive. Their hashes stay, so every proof stays valid.
 
-    It does not reach the live topic before compaction (superseded records go after topics.min_compaction_lag_s), other
-    clusters, existing bundles, or logs and checkpoints of runners. Keys and headers stay. If the command is killed, run
-    it again.
-    """
+    A redaction does not reach the live topic before compaction (superseded records go after
+    topics.min_compaction_lag_s), other clusters, existing bundles, or logs and checkpoints of runners. Keys and headers
+    stay. If the command is killed, run it again."""
     from ledger.app import archives
     from ledger.archive.removal.redacting import parse_position
     from ledger.util.identity import whoami

@@ -68,7 +68,7 @@ LOOK_S = 1.0
 
 @verb
 def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = False, timeout: Timeout = 300.0) -> None:
-    """Show who leads each role: by the newest claim in the log (the law), and by the election (advice), with all
+    """Show who leads each role: by the newest claim in the log, which decides, and by the election, with all
     candidates.
 
     Exit code 1: a role has no leader; 3: the log can't be read. An election that does not answer is reported on stderr.
@@ -79,8 +79,7 @@ def leader(world: Context, role: Which = None, all_: All = False, wait: Wait = F
     led_s and reaches (runner: the instance that answered) of the newest claim; others: what its predecessor reached
     instead; lock, pid and lease_left_s of the holder of the lock; why_not if nobody leads; not_asked; candidates: who,
     pid, holds, epoch, since, lease_left_s, waits_for. With --all: role, epoch, writer, since, led_s, reason, reaches
-    per claim.
-    """
+    per claim."""
     from ledger.errors import Unreachable
     from ledger.reader.claims import read_claims
     from ledger.reader.leaders import ROLES, led, timeline

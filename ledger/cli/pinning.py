@@ -39,13 +39,11 @@ PINS = [
 
 @verb
 def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = None) -> None:
-    """Keep the records of jobs from a window of time, whatever retention says, until `audit unpin`. Noted in the
-    archive's chain.
+    """Keep the records of jobs from a window of time, whatever their retention, until `audit unpin`.
 
-    A pin holds the jobs' records appended up to --to (older ones too, since the state at --from is folded from them),
-    and their graphs, checkpoints, savepoints and logs, present or future. Checkpoints that a running job supersedes are
-    still deleted.
-    """
+    The archive's chain records the pin. A pin holds the jobs' records appended up to --to (older ones too, since the state
+    at --from is folded from them), and their graphs, checkpoints, savepoints and logs, present or future. Checkpoints
+    that a running job supersedes are still deleted."""
     from ledger.app import pinning
 
     why = parsing.reason(reason)
@@ -88,10 +86,9 @@ def unpin(
     pin: Annotated[str, typer.Argument(metavar="PIN", help="Id of the pin, as in audit pins.")],
     reason: Reason,
 ) -> None:
-    """Remove a pin. Normal retention applies again to what it protected. Noted in the archive's chain.
+    """Remove a pin. Normal retention applies again to what it protected. The archive's chain records the removal.
 
-    It is safe to repeat.
-    """
+    It is safe to repeat."""
     from ledger.app import pinning
 
     why = parsing.reason(reason)

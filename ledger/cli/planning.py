@@ -38,9 +38,9 @@ PLAN = [
 def plan(world: Context, as_of: AsOf = None) -> None:
     """Show what a leader elected now would do first, and why. Nothing changes.
 
-    It reads the log to its end, asks the runners and verifies restore points. It prints per job the start and its
-    restore point, refusals, waits, stops and deletions. It needs no leader. -o wide and -o json also list jobs without
-    any action. Exit code 0: the plan was made, whatever it says.
+    The command reads the log to its end, asks the runners and verifies restore points. It prints per job the start and
+    its restore point, refusals, waits, stops and deletions. It needs no leader. -o wide and -o json also list jobs
+    without any action. Exit code 0: the plan was made, whatever it contains.
 
     Actions: start and start-again (an attempt that is recorded and does not run), stop, settle (reads all events that
     the runner has of an attempt), wait, savepoint, quarantine, give-up, lose and close (record an end that no runner
@@ -50,8 +50,7 @@ def plan(world: Context, as_of: AsOf = None) -> None:
 
     With --as-of or --bundle it shows what a leader elected then would have done if it had believed the log: attempts
     that the log had as running count as running, and restore points as valid. Pools come from today's settings, or from
-    the bundle.
-    """
+    the bundle."""
     from ledger.operations.planning import plan as made
     from ledger.operations.planning import plan_then
 

@@ -199,10 +199,9 @@ def replay(
 ) -> None:  # fmt: skip
     """Fold the log again and compare the result with the published entries. Exit code 1: they differ.
 
-    It waits up to half a minute for a projector that is behind, except for a past moment. --what-if folds the log once
-    more without some records and compares the two results. --from compares nothing: it plays the log from one moment to
-    another, for people with a run of checkpoints as one line.
-    """
+    The command waits up to half a minute for a projector that is behind, except for a past moment. --what-if folds the
+    log once more without some records and compares the two results. --from compares nothing: it plays the log from one
+    moment to another, for people with a run of checkpoints as one line."""
     from ledger.reader.replaying import CATCH_UP_S
     from ledger.reader.replaying import replay as fold_anew
 

@@ -1,5 +1,5 @@
-"""`up`: keeps an embedded ledger running. The processes that it starts outlive it: killing `up` stops none of them, and
-the next `up` on the same folder adopts them."""
+"""`up`: keeps an embedded ledger running. The processes that `up` starts outlive it: killing `up` stops none of them,
+and the next `up` on the same folder adopts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of a runner in another process: both sides.
+"""Makes and answers the calls of a runner in another process.
 
 `CalledRunner` is the caller's side, which the roles hold. `answer` is the side of the other process. Arguments and
 results travel as plain values (`plain`) over any connection."""

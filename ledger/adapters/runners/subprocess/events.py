@@ -1,4 +1,4 @@
-"""The agent's events: each is made once and stored before it is sent, and each resend has the same bytes.
+"""Makes and stores the agent's events. An event is stored before it is sent, and each resend has the same bytes.
 
 `jobs/<job_id>/events/<number>.json` holds the key, headers and value of the record that is or will be in the log. A
 file is deleted only after its event is acknowledged *and* the state that must outlive the file is durable."""
