@@ -41,9 +41,9 @@ PINS = [
 def pin(world: Context, job: Jobs, reason: Reason, from_: From = None, to: To = None) -> None:
     """Keep the records of jobs from a window of time, whatever their retention, until `audit unpin`.
 
-    The archive's chain records the pin. A pin holds the jobs' records appended up to --to (older ones too, since the state
-    at --from is folded from them), and their graphs, checkpoints, savepoints and logs, present or future. Checkpoints
-    that a running job supersedes are still deleted."""
+    The archive's chain records the pin. A pin holds the jobs' records appended up to --to (older ones too, since the
+    state at --from is folded from them), and their graphs, checkpoints, savepoints and logs, present or future.
+    Checkpoints that a running job supersedes are still deleted."""
     from ledger.app import pinning
 
     why = parsing.reason(reason)
