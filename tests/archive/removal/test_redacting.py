@@ -155,7 +155,7 @@ def test_what_has_no_value_is_not_there_is_the_ledgers_own_or_is_held(life: Life
         (RecordPosition(RECOVERY, 0, 0), UsageError, "a record of the ledger itself"),
         (RecordPosition(EVENTS, 0, 1), NotFound, "There is no record at"),
         (RecordPosition(EVENTS, 7, 0), NotFound, "There is no record at"),
-        ("nobody", NotFound, "No record of the event 'nobody'"),
+        ("nobody", NotFound, "holds no record of the event 'nobody'"),
     ):
         with pytest.raises(error, match=told):
             redact(archive, place)
