@@ -1,7 +1,5 @@
 """Prints ledger.events as JSON lines, using only schemas/ of the ledger: python -m consumers.plain BOOTSTRAP [PREFIX]
-
-Gaps in ce_sequence per (ce_source, partition) go to stderr: the missing events were compacted away, or are lost.
-"""
+Gaps in ce_sequence per (ce_source, partition) go to stderr: the missing events were compacted away, or are lost."""
 
 import json
 import sys

@@ -71,7 +71,7 @@ def attach(app: typer.Typer) -> None:
 
 
 def verbs(app: typer.Typer, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Each verb: its name, after the name of its group, and typer's description of it."""
+    """Each verb: its full name ("archive status"), and typer's description of it."""
     for info in app.registered_commands:
         assert info.callback is not None
         yield above + (info.name or info.callback.__name__.replace("_", "-")), info

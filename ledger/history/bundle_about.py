@@ -65,7 +65,7 @@ class About:
         return datetime.fromisoformat(self.made_at).timestamp()
 
     def reaching(self) -> dict[TopicPartition, int]:
-        """The offset of the last record in each partition that the file must hold records of. Raises: ValueError."""
+        """Partition -> offset of the last record that the bundle must hold of this partition. Raises: ValueError."""
         topics = {"events": self.events, "recovery": self.recovery}
         cut = (parse(self.cut, self.made_at_s).last or {}) if not self.jobs else {}
         return {

@@ -44,9 +44,9 @@ class NotDeleted(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Found:
     """The garbage that was found. orphans: by job. spared: objects that cannot be judged, or are pinned. young: the
-    number of objects that are too young. silent: runner -> why it gave no list. as_of: topic -> partition -> offset;
-    all records below this offset were read. deleted, left: the orphans that were deleted, and those that could not be;
-    both are empty if only `look` was called."""
+    number of objects that are too young. silent: runner -> why it did not list its files. as_of: topic -> partition ->
+    offset; all records below this offset were read. deleted, left: the orphans that were deleted, and those that could not
+    be; both are empty if only `look` was called."""
 
     orphans: tuple[Orphan, ...]
     spared: tuple[Retained, ...]

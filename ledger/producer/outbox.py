@@ -21,7 +21,7 @@ from ledger.util.files import make_folder, write_atomic
 SUFFIX = ".event"
 UNREADABLE = ".unreadable"
 REFUSED = ".refused"
-log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)  # sentences: a program that embeds the outbox may show messages without their fields
 
 
 class Outbox:
@@ -51,7 +51,7 @@ class Outbox:
 
     def set_aside(self, event_id: str, event: Event, reason: str) -> None:
         """Keeps an event that Kafka will never accept as `*.refused`, for people to inspect."""
-        log.error("event_set_aside", extra={"event_id": event_id, "reason": reason})
+        log.error("set aside a refused event: %s: %s", event_id, reason)
         write_atomic(self.folder / f"{event_id}{REFUSED}", _to_json(event))
         self.remove(event_id)
 
@@ -63,7 +63,7 @@ class Outbox:
             except FileNotFoundError:  # another process sent it meanwhile
                 continue
             except ValueError as error:
-                log.error("event_set_aside", extra={"path": str(path), "reason": str(error)})
+                log.error("set aside an unreadable event: %s: %s", path, error)
                 path.replace(path.with_suffix(UNREADABLE))
                 continue
             yield path.name.removesuffix(SUFFIX), event

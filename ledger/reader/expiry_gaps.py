@@ -23,9 +23,9 @@ JOBS_NAMED_MAX = 5
 
 
 class ExpiredJob(NamedTuple):
-    """A job that lost records in one partition of a topic. first: offset of the first removed record. since_ms: the latest
-    append time up to there, milliseconds since the epoch. below: the offset behind the job's last record that was old
-    enough to be superseded. Reading up to there gives the complete job."""
+    """A job that lost records in one partition of a topic. first: offset of the first removed record. since_ms: the
+    latest append time up to that record, milliseconds since the epoch. below: an offset; a read up to it, or further, gives
+    the complete job."""
 
     job_id: str
     first: int

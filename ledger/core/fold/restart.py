@@ -51,9 +51,9 @@ def after_failure(
     past: the failures that the attempt's record names. ran_for_s: seconds, as the attempt's end reports; 0 = unknown.
 
     FIXED_DELAY: always delay_s. EXPONENTIAL_DELAY: delay_s * multiplier^(failures-1), with jitter, at most delay_max_s; an
-    attempt that ran for reset_after_s resets the count. NONE: the first failure exhausts. FAILURE_RATE: always delay_s;
-    more than failures_per_interval failures within failure_rate_interval_s exhaust.
-    Total for a policy without a problem (`core.model.policies`), whatever the counters.
+    attempt that ran for reset_after_s resets the count. NONE: the first failure exhausts the policy. FAILURE_RATE: always
+    delay_s; more than failures_per_interval failures within failure_rate_interval_s exhaust the policy.
+    Never raises for a valid policy (`core.model.policies`), whatever the counters.
     """
     failures = min(max(past.failures, 0), FAILURES_MAX - 1) + 1
     if policy.kind is RestartKind.NONE:

@@ -33,8 +33,8 @@ class _Orphan:
 
 
 class Orphans:
-    """The orphans of one term. end: partition -> high watermark of the topic of facts. read: whether a partition is read
-    up to the claim of this term (partition, as_of)."""
+    """The orphan attempts that one term of a reconciler has met. end: partition -> high watermark of the events topic.
+    read: (partition, as_of) -> whether that partition is read up to the claim of this term."""
 
     def __init__(
         self, published: Published, factory: EventFactory, topic: str, partitions: int, end: Callable[[int], int],
