@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 audit = typer.Typer(help="Prove that nothing in the archive was altered, left out or put in.", no_args_is_help=True)
 
 
-#: An object that no manifest names is a stray from this age on, or once it is older than two batches of the archiver. A
+#: An object that no manifest names is an orphan from this age on, or once it is older than two batches of the archiver. A
 #: younger one may still get a manifest: a batch takes seconds, joining a day or redacting a large archive minutes.
 YOUNG_S = 600.0
 

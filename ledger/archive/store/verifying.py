@@ -70,7 +70,7 @@ class PartitionVerdict:
     bad_from, bad_to: the first record that may not be as it was sealed lies between these offsets, both included; None
     = there is no such record. If a manifest is broken, the first bad record may lie far below it.
 
-    notes: the notes to name in a report. under_way: objects that no manifest names, but too young to be strays. strays:
+    notes: the notes to name in a report. under_way: objects that no manifest names, but too young to be orphans. orphans:
     objects that no manifest names, or that rewritten objects replaced. They are left by a crash or were put there by
     somebody; no reader uses them. expired, redacted: how many records, or values, notes declare as removed. gone: these
     declarations. unanchored: the lowest offset removed by a note that no anchor proves yet; None = there is none.

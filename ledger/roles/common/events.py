@@ -12,7 +12,7 @@ from ledger.errors import ConfigError
 from ledger.ports import Clock, Codec, Envelope, Event
 
 NOBODY: Mapping[str, str] = {}
-#: Half of the highest epoch. No leader gets this far, so a higher epoch in a header is a stray one.
+#: Half of the highest epoch. No leader gets this far, so a record with a higher epoch was not written by a leader.
 FORGED_EPOCH_MIN = NUMBER_MAX // 2
 
 
