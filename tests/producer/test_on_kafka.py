@@ -80,10 +80,11 @@ class World:
         while True:
             try:
                 reader = log.reader([self.topic])
+                marks = reader.high_watermarks()
                 break
             except Unreachable:
                 in_time(time.monotonic() < deadline, "not within 120 s: an answer of the controller")
-        marks, records = reader.high_watermarks(), []
+        records = []
         while any(reader.position()[place] < end for place, end in marks.items()):
             in_time(time.monotonic() < deadline, f"not within 120 s: all; {len(records)} records came")
             records += reader.poll(1000, 0.2)

@@ -23,9 +23,10 @@ EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: The client's metadata names another partition leader than the broker's: after a failover, or while a restarted broker
 #: learns that it leads again. The client does not refresh its metadata by itself: the error would repeat for ever (seen
-#: after each kill -9).
+#: after each kill -9). _NOENT: the metadata names no leader at all (seen after a broker had hung).
 OUTDATED = frozenset({
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._NOENT,
 })  # fmt: skip
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _ASK_AGAIN_S = 0.2
